@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use sallyport_wire::v1::{ExplainAccessRequest, ExplainDatabaseAccessRequest};
 use serde_json::json;
 
-use crate::connect::{Authority, AuthorityArgs};
+use crate::authority::{self, Authority, AuthorityArgs};
 use crate::error::{CliError, CliResult, Exit};
 use crate::global::Global;
 use crate::ui::{self, Format};
@@ -63,7 +63,7 @@ async fn ask(authority: &Authority, why: Why) -> Result<Answer, tonic::Status> {
 
 pub(crate) async fn run(global: &Global, command: Access) -> CliResult<ExitCode> {
     let Access::Why(why) = command;
-    let authority = Authority::open(global, &why.authority).await?;
+    let authority = authority::open(global, &why.authority).await?;
     let format = why.format;
     let answer = ask(&authority, why).await.map_err(|status| CliError::from_status("ask why", &status))?;
     if format == Format::Json {

@@ -3,8 +3,8 @@
 use clap::Subcommand;
 
 use crate::{
-    access, admin, config, configure, db, join, lab, login, ls, play, proxy_ssh, quickstart, recordings,
-    resident, sal, scp, sessions, signup, ssh, start, status,
+    access, admin, config, configure, connect, db, join, lab, login, ls, play, proxy_ssh, quickstart,
+    recordings, sal, scp, sessions, signup, ssh, start, status,
 };
 
 #[derive(Debug, Subcommand)]
@@ -27,7 +27,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Db(db::Db),
     /// Keep one connection to the cluster warm for every ssh; starts by itself, so there is nothing to do.
-    Connect(resident::Args),
+    Connect(connect::Args),
     /// Connections for other programs.
     #[command(subcommand)]
     Proxy(proxy_ssh::Proxy),

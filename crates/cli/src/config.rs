@@ -3,10 +3,10 @@
 use sallyport_access::text;
 use sallyport_sal::selection;
 
+use crate::client::profile::Stored;
 use crate::crypto;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::global::Global;
-use crate::profile::{self, Stored};
 use crate::ui;
 
 #[derive(Debug, clap::Args)]
@@ -20,7 +20,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(global: &Global, args: &Args) -> CliResult {
-    let stored = profile::load(global)?;
+    let stored = global.profiles().load()?;
     let command = std::env::current_exe().doing("find the path of this program")?;
     // A line of ssh_config(5) has no way to write them, and what follows the end of a line is another setting.
     let given = [

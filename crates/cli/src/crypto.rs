@@ -11,7 +11,6 @@ use tracing::warn;
 
 use crate::error::{CliError, CliResult, Exit, chain};
 use crate::global::Global;
-use crate::profile;
 
 pub(crate) const VARIABLE: &str = "SALLYPORT_CRYPTO";
 
@@ -20,7 +19,7 @@ pub(crate) const VARIABLE: &str = "SALLYPORT_CRYPTO";
 pub(crate) fn configure_with(global: &Global, quick_start: bool, dials: bool) -> CliResult {
     let setting = std::env::var_os(VARIABLE);
     let setting = setting.as_ref().map(|text| text.to_string_lossy());
-    let home = profile::home(global).ok();
+    let home = global.profiles().home().ok();
     let path = home.map(|home| home.join("crypto.json"));
     let mut policy = policy(setting.as_deref().unwrap_or_default(), path.as_deref())?;
     policy.quick_start = quick_start;

@@ -1,14 +1,13 @@
-//! Connections to nodes for programs that measure them, past any resident helper.
+//! Connections to nodes for programs that measure them, past any helper daemon.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use sallyport_ssh::client::{Connection, Credentials, Settings};
 
+use crate::client::profile::{Profiles, Stored};
+use crate::client::{connect, transport};
 use crate::error::{CliError, CliResult, Context};
-use crate::global::Global;
-use crate::profile::{self, Stored};
-use crate::transport;
 
 /// Makes connections as one user of one cluster, each with a connection to the proxy of its own.
 #[derive(Debug)]
@@ -20,10 +19,10 @@ impl Dialler {
     /// By the profile of a login.
     ///
     /// # Errors
-    /// When nobody is logged in there, or not any more.
+    /// When there is no login, or one that has expired.
     pub fn of(home: &Path, proxy: &str) -> CliResult<Self> {
-        let global = Global { home: Some(home.to_owned()), proxy: Some(proxy.to_owned()), log: None };
-        Ok(Self { stored: profile::load_valid(&global)? })
+        let profiles = Profiles { home: Some(home.to_owned()), proxy: Some(proxy.to_owned()) };
+        Ok(Self { stored: profiles.load_valid()? })
     }
 
     /// Connects to a node by SSH and logs in.
@@ -42,7 +41,7 @@ impl Dialler {
             keepalive: None,
             agent: None,
         };
-        let channel = crate::connect::proxy(stored).await?;
+        let channel = connect::proxy(stored).await?;
         let (stream, ending) = transport::open(channel, &Arc::new(stored.clone()), node, login);
         let connected = sallyport_ssh::client::connect(stream, &credentials, settings).await;
         connected

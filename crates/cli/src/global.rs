@@ -2,6 +2,7 @@
 
 use tracing_subscriber::EnvFilter;
 
+use crate::client::profile::Profiles;
 use crate::{start, ui};
 
 /// What every command understands.
@@ -28,6 +29,13 @@ pub struct Global {
         help_heading = "Global options"
     )]
     pub(crate) log: Option<String>,
+}
+
+impl Global {
+    /// The stored logins, and which of them is meant.
+    pub(crate) fn profiles(&self) -> Profiles {
+        Profiles { home: self.home.clone(), proxy: self.proxy.clone() }
+    }
 }
 
 /// Logs what `--log` asks for.

@@ -7,7 +7,8 @@
 
 mod access;
 mod admin;
-mod carrier;
+mod authority;
+mod client;
 mod closed;
 mod command;
 mod config;
@@ -17,43 +18,37 @@ mod crypto;
 mod db;
 pub mod dial;
 pub mod error;
-mod follow;
-mod front;
 mod global;
+mod helper;
 mod inherited;
 mod join;
+mod killed;
 pub mod lab;
 mod login;
 mod ls;
-mod met;
 mod nodes;
 mod play;
-mod profile;
 mod proxy_ssh;
-mod pulse;
 mod quickstart;
 mod recordings;
-mod resident;
 mod sal;
 mod scp;
-mod served;
 mod sessions;
-mod signing;
 mod signup;
 mod sources;
 mod ssh;
 mod start;
 mod status;
 mod trace;
-mod transport;
 pub mod ui;
-mod vouched;
 
 use std::process::ExitCode;
 
+use crate::client::{carrier, follow};
 use crate::command::Command;
 use crate::error::{CliResult, Context};
 pub use crate::global::{Global, log_to_stderr};
+use crate::killed::until_killed;
 use clap::Parser;
 
 /// Log in once; reach every server through one address, on the record.
@@ -80,12 +75,12 @@ pub fn main() -> ExitCode {
     }
     closed::to_others();
     // Stock ssh waits for this one, so it comes before everything that only the rest needs.
-    if let Some(code) = resident::proxy_ssh(std::env::args_os()) {
+    if let Some(code) = proxy_ssh::take(std::env::args_os()) {
         return code;
     }
     let cli = Cli::parse();
     match &cli.command {
-        Command::Connect(args) if args.becomes_helper() => resident::detach(),
+        Command::Connect(args) if args.becomes_helper() => connect::detach(),
         // What these run, and the sessions that it serves, shall have none of it.
         Command::Start(_) | Command::Quickstart(_) => inherited::close(),
         _ => {}
@@ -138,10 +133,10 @@ fn run(cli: Cli) -> CliResult<ExitCode> {
             Command::Logout(args) => login::logout(&global, &args).map(done),
             Command::Status(args) => status::run(&global, args).await,
             Command::Ls(args) => ls::run(&global, args).await.map(done),
-            Command::Ssh(args) => carrier::until_killed(ssh::run(&global, *args)).await,
-            Command::Scp(args) => carrier::until_killed(scp::run(&global, args)).await,
+            Command::Ssh(args) => until_killed(ssh::run(&global, *args)).await,
+            Command::Scp(args) => until_killed(scp::run(&global, args)).await,
             Command::Db(command) => db::run(&global, command).await,
-            Command::Connect(args) => resident::run(&global, args).await.map(done),
+            Command::Connect(args) => connect::run(&global, args).await.map(done),
             Command::Proxy(command) => proxy_ssh::run(&global, command).await,
             Command::Config(args) => config::run(&global, &args).map(done),
             Command::Play(args) => play::run(&global, args).await.map(done),

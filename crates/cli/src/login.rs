@@ -2,21 +2,17 @@
 
 use std::time::Duration;
 
-use sallyport_access::{Login, RoleName, UserName};
-use sallyport_ca::{TrustBundle, keys};
-use sallyport_sal::{Suite, selection};
-use sallyport_wire::v1::{LoginRequest, LoginResponse, PingRequest};
-use sallyport_wire::{convert, fips};
+use sallyport_access::UserName;
 use serde_json::json;
 use time::OffsetDateTime;
-use tokio::task::JoinHandle;
 
-use crate::connect::{self, FirstTrust};
-use crate::error::{CliError, CliResult, Context, Exit};
-use crate::follow;
+use crate::client::authority::{self, FirstTrust};
+use crate::client::login::{Login, Secrets};
+use crate::client::profile::Stored;
+use crate::client::ssh_agent::{self, AgentError};
+use crate::error::{CliError, CliResult, Exit};
 use crate::global::Global;
-use crate::profile::{self, Material, Profile, Stored};
-use crate::resident;
+use crate::helper::control;
 use crate::ui::{self, Format};
 
 #[derive(Debug, clap::Args)]
@@ -63,7 +59,8 @@ pub(crate) struct LogoutArgs {
 }
 
 pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
-    let proxy = match (&global.proxy, profile::current_proxy(global)) {
+    let profiles = global.profiles();
+    let proxy = match (&global.proxy, profiles.current_proxy()) {
         (Some(_), proxy) | (None, proxy @ Ok(_)) => proxy?,
         (None, Err(_)) => {
             return Err(CliError::new("which cluster?")
@@ -71,135 +68,47 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
                 .exit(Exit::Usage));
         }
     };
-    let earlier = profile::load(&Global { proxy: Some(proxy.clone()), ..global.clone() }).ok();
+    let earlier = profiles.at(&proxy).load().ok();
     if let Some(pin) = &args.ca_pin {
         check_pin(&proxy, pin, args.replace_trust, earlier.as_ref())?;
     }
     let first = first_trust(&proxy, args.ca_pin.as_deref(), earlier.as_ref()).await?;
     let user = user_name(args.user.as_deref(), earlier.as_ref())?;
-    let credentials = Credentials::Ask { otp: args.otp.clone(), password_stdin: args.password_stdin };
-    let stored = log_in(global, &proxy, &first, &user, credentials, args.ttl).await?;
-    if args.add_keys_to_agent != AddKeys::No {
-        offer_to_agent(&stored, args.add_keys_to_agent).await?;
+    let login = begin(&proxy, &first, &user).await?;
+    let secrets = secrets(&user, &login, args.otp, args.password_stdin)?;
+    let logged_in = login.finish(&profiles, secrets, args.ttl).await?;
+    if !logged_in.message_of_the_day.is_empty() {
+        ui::say(logged_in.message_of_the_day.trim_end());
     }
+    let stored = logged_in.stored;
+    add_to_agent(&stored, args.add_keys_to_agent).await?;
     report(&stored, args.format)
 }
 
-/// Where the password and code come from.
-pub(crate) enum Credentials {
-    Ask { otp: Option<String>, password_stdin: bool },
-    Given { password: String, otp: String },
-}
-
-/// Makes fresh keys, has them certified, and stores the result.
-pub(crate) async fn log_in(
-    global: &Global,
-    proxy: &str,
-    first: &FirstTrust,
-    user: &UserName,
-    credentials: Credentials,
-    ttl: Option<Duration>,
-) -> CliResult<Stored> {
-    let mut client = connect::login(proxy, first).await?;
-    let ping = client
-        .ping(PingRequest {})
-        .await
-        .map_err(|status| CliError::from_status("reach the authority", &status))?
-        .into_inner();
-    let cluster = ping.time.as_ref().and_then(convert::time_from_proto);
-    if let Some(warning) = cluster.and_then(|cluster| clock_warning(OffsetDateTime::now_utc(), cluster)) {
+/// Reaches the authority of a cluster, and warns of a clock that is off.
+pub(crate) async fn begin(proxy: &str, first: &FirstTrust, user: &UserName) -> CliResult<Login> {
+    let login = Login::begin(proxy, first, user).await?;
+    if let Some(warning) = login.time.and_then(|cluster| clock_warning(OffsetDateTime::now_utc(), cluster)) {
         ui::say(warning);
     }
-    // An authority that does not say, or that says a suite of a newer release, gets keys that every release reads.
-    let keys = fresh_keys(user, ping.suite.parse().unwrap_or_default());
-    let (password, otp) = match credentials {
-        Credentials::Given { password, otp } => (password, otp),
-        Credentials::Ask { otp, password_stdin } => {
-            let password = ui::password(&format!("Password for {user} on {}", ping.cluster), password_stdin)?;
-            let otp = match otp {
-                Some(otp) => otp,
-                None if ui::can_ask() && !password_stdin => {
-                    let optional =
-                        if ping.second_factor == "required" { "" } else { " (empty if you have none)" };
-                    ui::ask(&format!("One-time code{optional}: "))?
-                }
-                None => String::new(),
-            };
-            (password, otp)
+    Ok(login)
+}
+
+/// Asks for what was not given.
+fn secrets(user: &UserName, login: &Login, otp: Option<String>, password_stdin: bool) -> CliResult<Secrets> {
+    let password = ui::password(&format!("Password for {user} on {}", login.cluster), password_stdin)?;
+    let otp = match otp {
+        Some(otp) => otp,
+        None if ui::can_ask() && !password_stdin => {
+            let optional = if login.requires_code { "" } else { " (empty if you have none)" };
+            ui::ask(&format!("One-time code{optional}: "))?
         }
+        None => String::new(),
     };
-    let (ssh, tls) = keys.await.doing("make keys")??;
-    let request = LoginRequest {
-        user: user.to_string(),
-        password,
-        otp,
-        ssh_public_key: ssh.public_line().to_owned(),
-        tls_public_key: tls.spki_der().to_vec().into(),
-        ttl: ttl.map(convert::duration_to_proto),
-    };
-    let response = client
-        .login_with_password(fips::saying(request, selection::global().is_fips()))
-        .await
-        .map_err(|status| {
-            let error = CliError::from_status("log in", &status);
-            match ttl.is_some() && status.message().contains("lifetime") {
-                true => error.hint("leave --ttl out: the login then is as long as your roles allow"),
-                false => error,
-            }
-        })?
-        .into_inner();
-    if !response.message_of_the_day.is_empty() {
-        ui::say(response.message_of_the_day.trim_end());
-    }
-    let profile = profile_of(proxy, user, &response)?;
-    let trust = trust_of(&response)?;
-    profile::save(
-        global,
-        &profile,
-        &Material {
-            ssh_private_openssh: &ssh.private_openssh(),
-            ssh_public_line: ssh.public_line(),
-            ssh_certificate_line: &response.ssh_certificate,
-            tls_key_pem: &tls.pkcs8_pem(),
-            tls_certificate_pem: &response.tls_certificate_pem,
-            trust: &trust,
-        },
-    )
+    Ok(Secrets { password, otp })
 }
 
-/// Two fresh keys for each login: a certificate never outlives the one login that it came from. They are made while the
-/// person types, because RSA takes a moment that nobody should wait for.
-fn fresh_keys(user: &UserName, suite: Suite) -> JoinHandle<CliResult<(keys::SshKeyPair, keys::TlsKey)>> {
-    let comment = user.to_string();
-    tokio::task::spawn_blocking(move || {
-        let ssh = keys::SshKeyPair::generate(suite, &comment).doing("make an SSH key")?;
-        Ok((ssh, keys::TlsKey::generate(suite).doing("make a TLS key")?))
-    })
-}
-
-fn profile_of(proxy: &str, user: &UserName, response: &LoginResponse) -> CliResult<Profile> {
-    let odd = "understand the authority's answer";
-    Ok(Profile {
-        proxy: proxy.to_owned(),
-        cluster: response.cluster.parse().doing(odd)?,
-        user: user.clone(),
-        roles: response.roles.iter().map(RoleName::new).collect::<Result<_, _>>().doing(odd)?,
-        logins: response.logins.iter().map(Login::new).collect::<Result<_, _>>().doing(odd)?,
-        valid_until: response
-            .valid_until
-            .as_ref()
-            .and_then(convert::time_from_proto)
-            .ok_or_else(|| CliError::new("the authority's answer names no end of validity"))?,
-    })
-}
-
-fn trust_of(response: &LoginResponse) -> CliResult<TrustBundle> {
-    let trust =
-        response.trust.clone().ok_or_else(|| CliError::new("the authority's answer names no trust"))?;
-    Ok(follow::bundle(trust, &response.cluster.parse().doing("understand the authority's answer")?))
-}
-
-/// A pin that is not of the cluster that this machine knows at the address takes a word: it may have come from who wants to stand
+/// A pin that is not of the cluster that this machine knows at the address takes a word: it may have come from an attacker who wants to stand
 /// in the cluster's place.
 fn check_pin(proxy: &str, pin: &str, replace: bool, earlier: Option<&Stored>) -> CliResult {
     let Some((stored, trust)) = earlier.and_then(|stored| Some((stored, stored.trust().ok()?))) else {
@@ -231,9 +140,9 @@ async fn first_trust(proxy: &str, pin: Option<&str>, earlier: Option<&Stored>) -
     {
         return Ok(FirstTrust::Known { trust: Box::new(trust), cluster: stored.profile.cluster.clone() });
     }
-    let pin = connect::unverified_pin(proxy).await?;
+    let pin = authority::unverified_pin(proxy).await?;
     if !ui::can_ask() {
-        // The pin that the address itself shows is no way to know it: who stands in between shows their own.
+        // The pin that the address itself shows is no way to know it: an attacker in between shows their own.
         return Err(CliError::new(format!(
             "this machine has never seen {proxy}, and there is no terminal to ask whether it is the right one"
         ))
@@ -281,57 +190,23 @@ fn clock_warning(here: OffsetDateTime, cluster: OffsetDateTime) -> Option<String
     })
 }
 
-/// Hands the key to ssh-agent for as long as the certificate lives.
-async fn offer_to_agent(stored: &Stored, how: AddKeys) -> CliResult {
-    let required = how == AddKeys::Yes;
-    if std::env::var_os("SSH_AUTH_SOCK").is_none() {
-        return if required {
-            Err(CliError::new("there is no ssh-agent to add the key to").hint("eval $(ssh-agent)"))
-        } else {
+/// Hands the key to ssh-agent, as far as that is wanted.
+async fn add_to_agent(stored: &Stored, how: AddKeys) -> CliResult {
+    if how == AddKeys::No {
+        return Ok(());
+    }
+    match ssh_agent::add(stored).await {
+        Ok(()) => Ok(()),
+        Err(error) if how == AddKeys::Yes => {
+            let told = CliError::new(error.to_string());
+            Err(if matches!(error, AgentError::None) { told.hint("eval $(ssh-agent)") } else { told })
+        }
+        Err(AgentError::None) => Ok(()),
+        Err(error) => {
+            ui::say(format!("note: {error}"));
             Ok(())
-        };
+        }
     }
-    let left = (stored.profile.valid_until - OffsetDateTime::now_utc()).whole_seconds().max(1);
-    let added = tokio::process::Command::new("ssh-add")
-        .arg("-q")
-        .arg("-t")
-        .arg(left.to_string())
-        .arg(stored.ssh_key_path())
-        .stdin(std::process::Stdio::null())
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::piped())
-        .output()
-        .await;
-    let problem = match added {
-        Ok(output) if output.status.success() => return Ok(()),
-        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        Err(error) => error.to_string(),
-    };
-    if required {
-        return Err(CliError::new(format!("ssh-agent did not take the key: {problem}")));
-    }
-    ui::say(format!("note: ssh-agent did not take the key: {problem}"));
-    Ok(())
-}
-
-/// Whether the running ssh-agent holds the certificate of this login.
-pub(crate) fn is_in_agent(stored: &Stored) -> bool {
-    if std::env::var_os("SSH_AUTH_SOCK").is_none() {
-        return false;
-    }
-    let Ok(certificate) = stored.read("ssh_key-cert.pub") else { return false };
-    let Some(blob) = certificate.split_whitespace().nth(1) else { return false };
-    let listed = std::process::Command::new("ssh-add")
-        .arg("-L")
-        .stdin(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .output();
-    listed.is_ok_and(|listed| String::from_utf8_lossy(&listed.stdout).contains(blob))
-}
-
-/// Puts the certificate that was signed anew into the agent. The old one ends there by itself.
-pub(crate) async fn replace_in_agent(stored: &Stored) {
-    let _ = offer_to_agent(stored, AddKeys::Auto).await;
 }
 
 fn report(stored: &Stored, format: Format) -> CliResult {
@@ -359,36 +234,21 @@ pub(crate) fn list<T: std::fmt::Display>(items: &[T]) -> String {
 }
 
 pub(crate) fn logout(global: &Global, args: &LogoutArgs) -> CliResult {
-    let logins = if args.all { profile::all(global)? } else { vec![profile::load(global)?] };
+    let profiles = global.profiles();
+    let logins = if args.all { profiles.all()? } else { vec![profiles.load()?] };
     if logins.is_empty() {
         ui::say("There was no login to forget.");
     }
     for stored in logins {
-        forget_in_agent(&stored);
-        resident::forget(&stored.directory);
+        ssh_agent::remove(&stored);
+        control::forget(&stored.directory);
         if let Err(error) = crate::db::forget_all(&stored) {
             ui::say(format!("note: services of databases stay where psql looks for them: {}", error.what()));
         }
-        profile::remove(global, &stored)?;
+        profiles.remove(&stored)?;
         ui::data(format!("Logged out of {} ({}).", stored.profile.cluster, stored.profile.proxy))?;
     }
     Ok(())
-}
-
-fn forget_in_agent(stored: &Stored) {
-    if std::env::var_os("SSH_AUTH_SOCK").is_none() {
-        return;
-    }
-    for file in [stored.ssh_certificate_path(), stored.ssh_key_path()] {
-        // The agent may never have had it; either way it is gone afterwards.
-        let _ = std::process::Command::new("ssh-add")
-            .args(["-q", "-d"])
-            .arg(file)
-            .stdin(std::process::Stdio::null())
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null())
-            .status();
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use sallyport_wire::v1::{ListNodesRequest, NodeInfo};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::connect::{Authority, AuthorityArgs};
+use crate::authority::{self, Authority, AuthorityArgs};
 use crate::error::{CliError, CliResult};
 use crate::global::Global;
 use crate::nodes::parse_labels;
@@ -53,7 +53,7 @@ pub(crate) enum NodeFormat {
 }
 
 pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
-    let authority = Authority::open(global, &AuthorityArgs::default()).await?;
+    let authority = authority::open(global, &AuthorityArgs::default()).await?;
     let nodes = fetch(&authority, &args.wanted).await?;
     print(&nodes, args.verbose, args.format, "No node that you may reach matches.")
 }

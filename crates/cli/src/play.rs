@@ -11,9 +11,9 @@ use sallyport_audit::recording::transcript::{Look, Transcript};
 use sallyport_audit::recording::{Body, Frame};
 use sallyport_wire::v1::cluster_client::ClusterClient;
 
-use crate::connect::{Authority, AuthorityArgs};
+use crate::authority::{self, AuthorityArgs};
+use crate::client::channel::Channel;
 use crate::error::{CliError, CliResult, Exit};
-use crate::follow::Channel;
 use crate::global::Global;
 use crate::ui;
 use frames::Frames;
@@ -60,7 +60,7 @@ fn speed(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
-    let authority = Authority::open(global, &args.authority).await?;
+    let authority = authority::open(global, &args.authority).await?;
     let mut client = authority.cluster();
     let session = whole_id(&mut client, &args.session).await?;
     let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();

@@ -2,20 +2,21 @@
 //!
 //! Every `ssh` waits for this to start, so it reads what the connection needs and nothing else.
 
+mod quick;
+
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::carrier;
-use crate::connect;
+use crate::client::{connect, transport};
 use crate::db;
 use crate::error::{CliError, CliResult, Exit};
 use crate::global::Global;
-use crate::profile::{self, Stored};
+use crate::killed::until_killed;
 use crate::ssh::target;
-use crate::transport;
+pub(crate) use quick::take;
 
 /// Commands for programs rather than people.
 #[derive(Debug, clap::Subcommand)]
@@ -31,7 +32,7 @@ pub(crate) struct Args {
     /// Use the stored login to this cluster.
     #[arg(long)]
     cluster: Option<String>,
-    /// Let the resident helper end SSH here and go on by the node's own protocol, which takes fewer round trips. Without a
+    /// Let the helper daemon end SSH here and go on by the node's own protocol, which takes fewer round trips. Without a
     /// helper, with nodes that know SSH alone, and with SALLYPORT_FRONT=ssh, SSH goes end to end as without this.
     #[arg(long)]
     native: bool,
@@ -46,30 +47,11 @@ pub(crate) async fn run(global: &Global, command: Proxy) -> CliResult<ExitCode> 
     }
 }
 
-/// The login to use: the current one, or that of a named cluster.
-pub(crate) fn stored(global: &Global, cluster: Option<&str>) -> CliResult<Stored> {
-    let Some(cluster) = cluster else { return profile::load_valid(global) };
-    let mut found =
-        profile::all(global)?.into_iter().filter(|stored| stored.profile.cluster.as_str() == cluster);
-    match (found.next(), found.next()) {
-        (Some(stored), None) => {
-            let chosen = Global { proxy: Some(stored.profile.proxy), ..global.clone() };
-            profile::load_valid(&chosen)
-        }
-        (Some(_), Some(_)) => {
-            Err(CliError::new(format!("you are logged in to cluster {cluster} at several addresses"))
-                .hint("name one: --proxy HOST:PORT"))
-        }
-        (None, _) => Err(CliError::new(format!("you are not logged in to cluster {cluster}"))
-            .hint("sallyport login --proxy HOST:PORT --user NAME")),
-    }
-}
-
 async fn pipe(global: &Global, args: Args) -> CliResult<ExitCode> {
     // Whatever comes this way goes by SSH end to end.
     let Args { cluster, native: _, target } = args;
     let target = target::parse(&target)?;
-    let stored = stored(global, cluster.as_deref())?;
+    let stored = global.profiles().load_valid_of(cluster.as_deref())?;
     let channel = connect::proxy(&stored).await?;
     let login = target.login.unwrap_or_default();
     let (stream, ending) = transport::open(channel, &Arc::new(stored), &target.host, &login);
@@ -106,7 +88,7 @@ async fn pipe(global: &Global, args: Args) -> CliResult<ExitCode> {
                         .unwrap_or_else(|| CliError::new(format!("the connection was lost: {error}"))));
                 }
             }
-            // ssh has gone away: nobody is left to tell.
+            // ssh has gone away.
             if output.write_all(&buffer).await.is_err() || output.flush().await.is_err() {
                 return Ok(());
             }
@@ -119,5 +101,5 @@ async fn pipe(global: &Global, args: Args) -> CliResult<ExitCode> {
             () = upstream => Ok(ExitCode::SUCCESS),
         }
     };
-    carrier::until_killed(carrying).await
+    until_killed(carrying).await
 }

@@ -2,6 +2,7 @@
 
 mod database;
 mod state;
+mod steps;
 mod tour;
 
 use std::net::SocketAddr;
@@ -39,5 +40,5 @@ impl Args {
 
 pub(crate) async fn run(args: Args) -> CliResult {
     let (directory, state) = state::open(&args.dir, args.listen)?;
-    tour::run(directory, state, args.once, args.with_postgres).await
+    steps::run(directory, state, args.once, args.with_postgres).await
 }

@@ -2,7 +2,6 @@
 
 mod search;
 
-use sallyport_access::text::Foreign;
 use sallyport_wire::convert;
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::{
@@ -10,11 +9,11 @@ use sallyport_wire::v1::{
 };
 use serde_json::json;
 
-use crate::connect::{Authority, AuthorityArgs};
+use crate::authority::{self, AuthorityArgs};
+use crate::client::channel::Channel;
 use crate::error::{CliError, CliResult};
-use crate::follow::Channel;
 use crate::global::Global;
-use crate::ui::{self, Format};
+use crate::ui::{self, Format, shorten};
 
 /// Recordings that are listed where no number is asked for.
 const AT_ONCE: usize = 1_000;
@@ -72,7 +71,7 @@ pub(crate) async fn run(global: &Global, command: Recordings) -> CliResult {
 }
 
 async fn remove(global: &Global, args: One) -> CliResult {
-    let authority = Authority::open(global, &args.authority).await?;
+    let authority = authority::open(global, &args.authority).await?;
     let removed = authority
         .sessions()
         .remove_recording(RemoveRecordingRequest { session_id: args.session })
@@ -83,7 +82,7 @@ async fn remove(global: &Global, args: One) -> CliResult {
 }
 
 async fn hold(global: &Global, args: One, hold: bool) -> CliResult {
-    let authority = Authority::open(global, &args.authority).await?;
+    let authority = authority::open(global, &args.authority).await?;
     let request = HoldRecordingRequest { session_id: args.session, hold };
     let doing = if hold { "hold the recording" } else { "release the recording" };
     let held = authority.sessions().hold_recording(request).await;
@@ -91,7 +90,7 @@ async fn hold(global: &Global, args: One, hold: bool) -> CliResult {
 }
 
 async fn ls(global: &Global, args: Ls) -> CliResult {
-    let authority = Authority::open(global, &args.authority).await?;
+    let authority = authority::open(global, &args.authority).await?;
     let request = ListRecordingsRequest {
         limit: args.limit,
         user: args.user.unwrap_or_default(),
@@ -163,16 +162,6 @@ fn what(recording: &RecordingInfo) -> String {
         (name, "db") => format!("(database {})", shorten(name, 40)),
         (command, _) => shorten(command, 40),
     }
-}
-
-/// The first characters, on one line, free of control characters that could act on the terminal.
-pub(crate) fn shorten(text: &str, limit: usize) -> String {
-    let mut line: String = text.chars().take(limit).collect();
-    line = Foreign::new(line).into();
-    if text.chars().nth(limit).is_some() {
-        line.push('…');
-    }
-    line
 }
 
 fn as_json(recording: &RecordingInfo) -> serde_json::Value {

@@ -12,9 +12,9 @@ use sallyport_access::text::Foreign;
 use sallyport_ssh::client::{Output, Program, SessionRequest};
 use sallyport_ssh::copy::{CopyError, Links, Listener, Options, Outcome, Progress, Remote};
 
+use crate::client::profile::Stored;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::global::Global;
-use crate::profile::Stored;
 use crate::ssh::target::{self, Target};
 use crate::ssh::{Link, default_login};
 use crate::ui;
@@ -88,7 +88,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
     let Some(destination) = places.pop() else {
         return Err(CliError::new("name what to copy, and where to").exit(Exit::Usage));
     };
-    let stored = crate::proxy_ssh::stored(global, args.cluster.as_deref())?;
+    let stored = global.profiles().load_valid_of(args.cluster.as_deref())?;
     let copy = Copy { stored: &stored, args: &args, bars: Bars::new(args.quiet) };
     let outcome = copy.run(places, destination).await?;
     copy.bars.finish();

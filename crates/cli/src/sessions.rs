@@ -10,11 +10,10 @@ use sallyport_wire::v1::{EndSessionRequest, ListSessionsRequest, LiveSession};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::connect::{Authority, AuthorityArgs};
+use crate::authority::{self, Authority, AuthorityArgs};
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::global::Global;
-use crate::recordings::shorten;
-use crate::ui::{self, Format};
+use crate::ui::{self, Format, shorten};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Sessions {
@@ -96,7 +95,7 @@ pub(crate) async fn run(global: &Global, command: Sessions) -> CliResult<ExitCod
 /// Goes to the node as `ssh` does; there it is decided again.
 async fn join(global: &Global, args: Join) -> CliResult<ExitCode> {
     let session = {
-        let authority = Authority::open(global, &AuthorityArgs::default()).await?;
+        let authority = authority::open(global, &AuthorityArgs::default()).await?;
         let session_id = whole_id(&authority, &args.session).await?;
         let gone = || {
             CliError::new(format!("no session {} runs that you may see", args.session))
@@ -128,7 +127,7 @@ async fn join(global: &Global, args: Join) -> CliResult<ExitCode> {
 }
 
 async fn ls(global: &Global, args: Ls) -> CliResult {
-    let authority = Authority::open(global, &args.authority).await?;
+    let authority = authority::open(global, &args.authority).await?;
     let request = ListSessionsRequest {
         user: args.user.unwrap_or_default(),
         node: args.node.unwrap_or_default(),
@@ -175,7 +174,7 @@ pub(crate) async fn whole_id(authority: &Authority, beginning: &str) -> CliResul
 }
 
 async fn end(global: &Global, args: End) -> CliResult {
-    let authority = Authority::open(global, &args.authority).await?;
+    let authority = authority::open(global, &args.authority).await?;
     let session_id = whole_id(&authority, &args.session).await?;
     let request = EndSessionRequest { session_id, reason: args.reason };
     let ended = authority

@@ -5,10 +5,10 @@ use sallyport_wire::InviteLink;
 use sallyport_wire::v1::{BeginInviteRequest, FinishInviteRequest, PingRequest};
 use serde_json::json;
 
-use crate::connect::{self, FirstTrust};
+use crate::client::authority::{self, FirstTrust};
+use crate::client::profile::normalise_proxy;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::global::Global;
-use crate::profile;
 use crate::ui::{self, Format};
 
 #[derive(Debug, clap::Args)]
@@ -33,17 +33,17 @@ fn read(text: &str) -> CliResult<InviteLink> {
             .hint("sallyport signup 'https://HOST:PORT/invite/TOKEN#PIN'  (mind the quotes)")
             .exit(Exit::Usage)
     })?;
-    link.proxy = profile::normalise_proxy(&link.proxy)?;
+    link.proxy = normalise_proxy(&link.proxy)?;
     Ok(link)
 }
 
 pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
     let link = read(&args.link)?;
     let proxy = match &global.proxy {
-        Some(proxy) => profile::normalise_proxy(proxy)?,
+        Some(proxy) => normalise_proxy(proxy)?,
         None => link.proxy.clone(),
     };
-    let mut client = connect::login(&proxy, &FirstTrust::Pin(link.pins.clone())).await?;
+    let mut client = authority::login(&proxy, &FirstTrust::Pin(link.pins.clone())).await?;
     let cluster = client
         .ping(PingRequest {})
         .await
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn an_address_without_a_port_gets_the_usual_one() {
         let link = read("https://proxy.example/invite/abc123#sha256:00ff").unwrap();
-        assert_eq!(link.proxy, profile::normalise_proxy("proxy.example").unwrap());
+        assert_eq!(link.proxy, normalise_proxy("proxy.example").unwrap());
         let refused = read("https://proxy.example/invite/abc123").unwrap_err();
         assert!(refused.to_string().contains("after # is missing"), "{refused}");
     }

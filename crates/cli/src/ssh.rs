@@ -3,10 +3,10 @@
 mod alone;
 mod background;
 mod escape;
-mod flights;
 mod link;
 mod login;
 mod options;
+mod pipelining;
 mod plan;
 mod session;
 mod several;
@@ -17,9 +17,11 @@ use std::process::ExitCode;
 
 use tracing::{Instrument, info_span};
 
+use crate::client::trace::PHASE;
+use crate::client::trace::recorder;
 use crate::error::{CliResult, Exit};
 use crate::global::Global;
-use crate::trace::{self, PHASE};
+use crate::trace;
 use alone::alone;
 pub(crate) use link::Link;
 pub(crate) use login::default_login;
@@ -46,7 +48,7 @@ async fn go(global: &Global, args: Args) -> CliResult<ExitCode> {
     let (plan, target) = Plan::make(&args)?;
     plan.log(global, args.log_file.as_deref())?;
     async {
-        let stored = crate::proxy_ssh::stored(global, args.cluster.as_deref())?;
+        let stored = global.profiles().load_valid_of(args.cluster.as_deref())?;
         if target.is_selector() {
             return several::selected(global, &stored, &plan, &target).await;
         }
@@ -56,6 +58,6 @@ async fn go(global: &Global, args: Args) -> CliResult<ExitCode> {
         link.connection.disconnect().await;
         outcome
     }
-    .instrument(info_span!(target: PHASE, "ssh", trace.id = trace::id(), otel.kind = "client"))
+    .instrument(info_span!(target: PHASE, "ssh", trace.id = recorder::id(), otel.kind = "client"))
     .await
 }

@@ -5,11 +5,10 @@ use std::process::ExitCode;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::connect::{self, Unanswered};
+use crate::client::connect::{self, Unanswered};
 use crate::error::{CliError, CliResult, Exit};
 use crate::global::Global;
 use crate::login::list;
-use crate::profile;
 use crate::ui::{self, Format};
 
 #[derive(Debug, clap::Args)]
@@ -24,7 +23,7 @@ pub(crate) struct Args {
 /// Prints the current login. Exit code 3 when there is none or it has expired, 255 when the proxy does not answer or what does proves
 /// no certificate of the cluster.
 pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
-    let stored = profile::load(global)?;
+    let stored = global.profiles().load()?;
     let profile = &stored.profile;
     let now = OffsetDateTime::now_utc();
     let expired = profile.valid_until <= now;
@@ -52,7 +51,9 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
             Some(Err(Unanswered::Other(_))) => ui::data("proxy    is not the cluster's")?,
             None => {}
         }
-        let others: Vec<String> = profile::all(global)?
+        let others: Vec<String> = global
+            .profiles()
+            .all()?
             .into_iter()
             .filter(|other| other.profile.proxy != profile.proxy)
             .map(|other| format!("{} ({})", other.profile.cluster, other.profile.proxy))

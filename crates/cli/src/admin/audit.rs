@@ -12,7 +12,7 @@ use sallyport_wire::v1::{AuditRecord, SearchEventsRequest, VerifyAuditRequest};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::connect::Authority;
+use crate::authority::Authority;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::ui::{self, Format};
 
@@ -180,7 +180,7 @@ fn text_line(record: &AuditRecord) -> String {
     if !session.is_empty() {
         line.push_str(&format!(" [{session}]"));
     }
-    crate::recordings::shorten(&line, 400)
+    crate::ui::shorten(&line, 400)
 }
 
 async fn verify(authority: &Authority, args: &Verify) -> CliResult<ExitCode> {

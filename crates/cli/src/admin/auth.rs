@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::certs;
-use crate::connect::Authority;
+use crate::authority::Authority;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::ui;
 

@@ -7,7 +7,7 @@ use sallyport_ca::CaKind;
 use sallyport_wire::v1::ExportCaRequest;
 
 use super::rotation;
-use crate::connect::Authority;
+use crate::authority::Authority;
 use crate::error::{CliError, CliResult, Exit};
 use crate::ui;
 

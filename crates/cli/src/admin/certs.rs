@@ -8,7 +8,7 @@ use sallyport_wire::{convert, v1};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use crate::connect::Authority;
+use crate::authority::Authority;
 use crate::error::{CliError, CliResult};
 use crate::ui::{self, Format};
 

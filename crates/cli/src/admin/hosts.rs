@@ -5,7 +5,7 @@ use sallyport_wire::v1::{DeleteResourceRequest, NodeInfo};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::connect::Authority;
+use crate::authority::Authority;
 use crate::error::{CliError, CliResult};
 use crate::ls::Wanted;
 use crate::ui;

@@ -16,7 +16,7 @@ mod users;
 
 use std::process::ExitCode;
 
-use crate::connect::{Authority, AuthorityArgs};
+use crate::authority::{self, AuthorityArgs};
 use crate::error::CliResult;
 use crate::global::Global;
 
@@ -94,7 +94,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
     if matches!(args.command, Admin::Audit(audit::Audit::Repair)) {
         return audit::repair(args.authority.data_dir.as_deref());
     }
-    let authority = Authority::open(global, &args.authority).await?;
+    let authority = authority::open(global, &args.authority).await?;
     let done = |()| ExitCode::SUCCESS;
     match args.command {
         Admin::Status(args) => status::run(&authority, &args).await.map(done),

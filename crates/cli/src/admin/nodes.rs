@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use sallyport_wire::v1::CreateResourceRequest;
 use serde_json::json;
 
-use crate::connect::Authority;
+use crate::authority::Authority;
 use crate::error::{CliError, CliResult};
 use crate::nodes::parse_labels;
 use crate::ui;

@@ -14,7 +14,7 @@ use sallyport_wire::v1::{
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::connect::Authority;
+use crate::authority::Authority;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::ui::{self, Format};
 

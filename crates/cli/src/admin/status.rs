@@ -7,7 +7,7 @@ use sallyport_wire::v1::{CaStatus, CheckpointPlace, Cryptography, GetStatusReque
 use serde_json::json;
 
 use super::rotation;
-use crate::connect::Authority;
+use crate::authority::Authority;
 use crate::error::{CliError, CliResult};
 use crate::ui::{self, Format};
 

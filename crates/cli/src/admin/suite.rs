@@ -10,7 +10,7 @@ use sallyport_wire::v1::{
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use crate::connect::Authority;
+use crate::authority::Authority;
 use crate::error::{CliError, CliResult};
 use crate::ui::{self, Format};
 

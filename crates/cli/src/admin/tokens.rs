@@ -6,7 +6,7 @@ use sallyport_wire::convert;
 use sallyport_wire::v1::{CreateTokenRequest, DeleteResourceRequest};
 use serde_json::json;
 
-use crate::connect::Authority;
+use crate::authority::Authority;
 use crate::error::{CliError, CliResult};
 use crate::nodes::parse_labels;
 use crate::ui::{self, Format};

@@ -8,7 +8,7 @@ use sallyport_wire::v1::{
 use sallyport_wire::{InviteLink, UNKNOWN_PROXY, convert};
 use serde_json::json;
 
-use crate::connect::Authority;
+use crate::authority::Authority;
 use crate::error::{CliError, CliResult, Exit};
 use crate::ui::{self, Format};
 

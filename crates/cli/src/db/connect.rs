@@ -10,16 +10,17 @@ use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::choice::{self, Given};
-use super::listener::{Address, Listener, SOCKET_NAME, Way, place, serve};
-use super::ls;
+use super::catalog;
+use super::choice;
+use super::listener::{Address, Listener, Route, SOCKET_NAME, place, serve};
+use super::login::{Given, pick};
 use super::startup::Pins;
-use crate::connect::{Authority, AuthorityArgs};
+use crate::authority::{self, AuthorityArgs};
+use crate::client::database_agents;
+use crate::client::profile::Stored;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::global::Global;
-use crate::profile::{self, Stored};
-use crate::resident::Databases;
-use crate::served;
+use crate::helper::databases::Databases;
 
 /// What would lead psql elsewhere, or make it ask for what the socket does not have.
 const MISLEADING: [&str; 14] = [
@@ -59,20 +60,24 @@ pub(crate) struct Args {
 
 pub(super) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
     let name = choice::parse(&args.name)?;
-    let stored = profile::load_valid(global)?;
+    let stored = global.profiles().load_valid()?;
     let given = Given { db_user: args.db_user.clone(), db_name: args.db_name.clone() };
     let (user, database_name) = as_whom(global, &stored, name.as_str(), given).await?;
-    served::say(&stored, name.as_str()).await;
+    catalog::say_where_tls_ends(&stored, name.as_str()).await;
     let tasks = tokio::task::LocalSet::new();
     tasks
         .run_until(async {
             let place = place()?;
             let listener = Listener::bind(&Address::Unix(place.path().join(SOCKET_NAME))).await?;
-            let databases = Rc::new(Databases::by_the_helper(global, &stored));
-            let way =
-                Way::Tunnel { databases, database: name.to_string(), pins: Pins::default(), anybody: false };
+            let databases = Rc::new(Databases::by_the_helper(&global.profiles(), &stored));
+            let route = Route::Tunnel {
+                databases,
+                database: name.to_string(),
+                pins: Pins::default(),
+                anybody: false,
+            };
             // psql shows what went wrong: it is told in its own protocol.
-            tokio::task::spawn_local(serve(listener, way, |_| {}));
+            tokio::task::spawn_local(serve(listener, route, |_| {}));
             let target = [
                 ("PGHOST", place.path().to_string_lossy().into_owned()),
                 ("PGPORT", "5432".to_owned()),
@@ -99,10 +104,10 @@ async fn as_whom(
         // Whether that is allowed is said when it connects.
         return Ok((user, name));
     }
-    let authority = Authority::open(global, &AuthorityArgs::default()).await?;
-    let found = ls::one(&authority.databases(), database).await?;
-    served::remember(stored, std::slice::from_ref(&found));
-    choice::pick(&found, &given)
+    let authority = authority::open(global, &AuthorityArgs::default()).await?;
+    let found = catalog::one(&authority.databases(), database).await?;
+    database_agents::remember(stored, std::slice::from_ref(&found));
+    pick(&found, &given)
 }
 
 /// Starts psql where it finds the socket by its environment: another user or name among its arguments is asked of the same

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::choice::{self, Choice, Way};
+use super::choice::{self, Choice, Endpoint};
+use crate::client::profile::{Stored, TLS_CA, TLS_KEY_DER};
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::global::Global;
-use crate::profile::{self, Stored};
 use crate::ui::{self, Format};
 
 #[derive(Debug, clap::Args)]
@@ -50,23 +50,23 @@ pub(super) struct Setting {
 
 /// What a client needs that goes to the public port by itself, with the user's certificate.
 pub(super) fn settings(stored: &Stored, choice: &Choice) -> CliResult<Vec<Setting>> {
-    let way = choice.way.clone().unwrap_or_else(|| Way::of(stored));
+    let endpoint = choice.endpoint.clone().unwrap_or_else(|| Endpoint::of(stored));
     let directory = std::path::absolute(&stored.directory).doing("find the profile")?;
     let file = |name: &str| path_text(&directory.join(name));
     let setting = |keyword, variable, value| Setting { keyword, variable, value };
-    let mut settings = vec![setting("host", "PGHOST", way.host)];
-    if let Some(address) = way.address {
+    let mut settings = vec![setting("host", "PGHOST", endpoint.host)];
+    if let Some(address) = endpoint.address {
         settings.push(setting("hostaddr", "PGHOSTADDR", address.to_string()));
     }
     settings.extend([
-        setting("port", "PGPORT", way.port.to_string()),
+        setting("port", "PGPORT", endpoint.port.to_string()),
         setting("user", "PGUSER", choice.db_user.clone()),
         setting("dbname", "PGDATABASE", choice.db_name.clone()),
         setting("options", "PGOPTIONS", format!("-c sallyport.database={}", choice.database)),
         setting("sslmode", "PGSSLMODE", "verify-full".to_owned()),
         setting("sslcert", "PGSSLCERT", file("tls_cert.pem")?),
         setting("sslkey", "PGSSLKEY", file("tls_key.pem")?),
-        setting("sslrootcert", "PGSSLROOTCERT", file(profile::TLS_CA)?),
+        setting("sslrootcert", "PGSSLROOTCERT", file(TLS_CA)?),
     ]);
     Ok(settings)
 }
@@ -120,7 +120,7 @@ pub(super) async fn config(global: &Global, args: ConfigArgs) -> CliResult {
 }
 
 fn chosen(global: &Global, name: Option<&str>) -> CliResult<(Stored, Choice)> {
-    let stored = profile::load_valid(global)?;
+    let stored = global.profiles().load_valid()?;
     if let Some(name) = name {
         let found = choice::find(&stored, choice::parse(name)?.as_str())?;
         return found.map(|choice| (stored, choice)).ok_or_else(|| choice::not_chosen(name));
@@ -162,25 +162,25 @@ fn shell_word(text: &str) -> String {
 
 /// A URL of pgjdbc. Its key is the one in DER: it takes no PEM.
 fn jdbc(stored: &Stored, choice: &Choice) -> CliResult<String> {
-    let way = choice.way.clone().unwrap_or_else(|| Way::of(stored));
+    let endpoint = choice.endpoint.clone().unwrap_or_else(|| Endpoint::of(stored));
     let directory = std::path::absolute(&stored.directory).doing("find the profile")?;
     let file = |name: &str| path_text(&directory.join(name));
     // JDBC knows no address beside the name; where the name leads nowhere, the address it is, and its name unchecked
     // would be anybody's of the cluster: it is checked, and says so.
-    let host = way.address.map_or(way.host, |address| address.to_string());
+    let host = endpoint.address.map_or(endpoint.host, |address| address.to_string());
     let host = if host.contains(':') { format!("[{host}]") } else { host };
     let properties = [
         ("user", choice.db_user.clone()),
         ("options", format!("-c sallyport.database={}", choice.database)),
         ("sslmode", "verify-full".to_owned()),
         ("sslcert", file("tls_cert.pem")?),
-        ("sslkey", file(profile::TLS_KEY_DER)?),
-        ("sslrootcert", file(profile::TLS_CA)?),
+        ("sslkey", file(TLS_KEY_DER)?),
+        ("sslrootcert", file(TLS_CA)?),
         ("gssEncMode", "disable".to_owned()),
     ];
     let properties: Vec<String> =
         properties.iter().map(|(name, value)| format!("{name}={}", percent(value))).collect();
-    let port = way.port;
+    let port = endpoint.port;
     Ok(format!("jdbc:postgresql://{host}:{port}/{}?{}", percent(&choice.db_name), properties.join("&")))
 }
 

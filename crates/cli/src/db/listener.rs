@@ -17,9 +17,10 @@ use tokio::sync::Semaphore;
 
 use super::owner;
 use super::startup::{self, Pins, Unusable};
-use crate::connect;
+use crate::client::dial;
 use crate::error::{CliError, CliResult, Context, Exit};
-use crate::resident::{self, Databases};
+use crate::helper::databases::Databases;
+use crate::helper::socket;
 
 /// Clients of one address at a time: more than any pool has. Others wait.
 const MOST_CLIENTS: usize = 1000;
@@ -143,7 +144,7 @@ impl Listener {
             }
             Inner::Unix(listener) => loop {
                 let (stream, _) = listener.accept().await?;
-                if resident::is_me(&stream)? {
+                if socket::is_me(&stream)? {
                     return Ok(Accepted { stream, between: None });
                 }
             },
@@ -196,7 +197,7 @@ async fn leave_no_corpse(path: &Path) -> CliResult {
 }
 
 /// What is done with the clients of one address.
-pub(super) enum Way {
+pub(super) enum Route {
     /// They need no TLS and no certificate: theirs is the login of the user who runs this. By TCP, `anybody` on this machine may come.
     Tunnel { databases: Rc<Databases>, database: String, pins: Pins, anybody: bool },
     /// Their bytes go to the cluster's public address as they are.
@@ -204,8 +205,8 @@ pub(super) enum Way {
 }
 
 /// Serves one address for as long as it is waited for. `failed` is told what clients cannot be told.
-pub(super) async fn serve(listener: Listener, way: Way, failed: impl Fn(&CliError) + Clone + 'static) {
-    let way = Rc::new(way);
+pub(super) async fn serve(listener: Listener, route: Route, failed: impl Fn(&CliError) + Clone + 'static) {
+    let route = Rc::new(route);
     let seats = Arc::new(Semaphore::new(MOST_CLIENTS));
     let mut failing = false;
     loop {
@@ -213,9 +214,9 @@ pub(super) async fn serve(listener: Listener, way: Way, failed: impl Fn(&CliErro
         match listener.accept().await {
             Ok(client) => {
                 failing = false;
-                let (way, failed) = (Rc::clone(&way), failed.clone());
+                let (route, failed) = (Rc::clone(&route), failed.clone());
                 tokio::task::spawn_local(async move {
-                    if let Err(error) = way.carry(client).await {
+                    if let Err(error) = route.carry(client).await {
                         failed(&error);
                     }
                     drop(seat);
@@ -234,7 +235,7 @@ pub(super) async fn serve(listener: Listener, way: Way, failed: impl Fn(&CliErro
     }
 }
 
-impl Way {
+impl Route {
     async fn carry(&self, mut client: Accepted) -> CliResult {
         match self {
             Self::Relay { proxy } => relay(client.stream, proxy).await,
@@ -267,7 +268,7 @@ async fn tunnel(mut client: UnixStream, databases: &Databases, database: &str, p
 }
 
 async fn relay(mut client: UnixStream, proxy: &str) -> CliResult {
-    let mut upstream: TcpStream = connect::dial(proxy).await?;
+    let mut upstream: TcpStream = dial::dial(proxy).await?;
     // How a connection ends is between the client and the cluster.
     let _ = tokio::io::copy_bidirectional(&mut client, &mut upstream).await;
     Ok(())

@@ -3,12 +3,12 @@
 use sallyport_wire::v1::{DatabaseInfo, ListDatabasesRequest};
 use serde_json::json;
 
-use super::{Client, choice};
-use crate::connect::{Authority, AuthorityArgs};
-use crate::error::{CliError, CliResult, Exit};
+use super::catalog::{Client, pages};
+use super::choice;
+use crate::authority::{self, AuthorityArgs};
+use crate::error::CliResult;
 use crate::global::Global;
 use crate::nodes::parse_labels;
-use crate::profile;
 use crate::ui;
 
 #[derive(Debug, clap::Args)]
@@ -47,7 +47,7 @@ enum ListFormat {
 }
 
 pub(super) async fn run(global: &Global, args: Args) -> CliResult {
-    let authority = Authority::open(global, &AuthorityArgs::default()).await?;
+    let authority = authority::open(global, &AuthorityArgs::default()).await?;
     let databases = fetch(&authority.databases(), &args.wanted).await?;
     match args.format {
         ListFormat::Json => {
@@ -56,7 +56,7 @@ pub(super) async fn run(global: &Global, args: Args) -> CliResult {
         ListFormat::Names => return databases.iter().try_for_each(|database| ui::data(&database.name)),
         ListFormat::Text => {}
     }
-    let chosen = profile::load(global).map(|stored| choice::all(&stored)).unwrap_or_default();
+    let chosen = global.profiles().load().map(|stored| choice::all(&stored)).unwrap_or_default();
     let rows = databases
         .iter()
         .map(|database| {
@@ -76,7 +76,7 @@ pub(super) async fn run(global: &Global, args: Args) -> CliResult {
                     database.roles.join(","),
                     database.user_mode.clone(),
                     database.origin.clone(),
-                    crate::recordings::shorten(&database.problem, 80),
+                    crate::ui::shorten(&database.problem, 80),
                 ]);
             }
             row
@@ -103,34 +103,6 @@ async fn fetch(client: &Client, wanted: &Wanted) -> CliResult<Vec<DatabaseInfo>>
     let mut databases = pages(client, request).await?;
     databases.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(databases)
-}
-
-async fn pages(client: &Client, mut request: ListDatabasesRequest) -> CliResult<Vec<DatabaseInfo>> {
-    let mut client = client.clone();
-    let mut databases = Vec::new();
-    loop {
-        let page = client
-            .list_databases(request.clone())
-            .await
-            .map_err(|status| CliError::from_status("list the databases", &status))?
-            .into_inner();
-        databases.extend(page.databases);
-        if page.next.is_empty() {
-            return Ok(databases);
-        }
-        request.after = page.next;
-    }
-}
-
-/// The one of this name.
-pub(super) async fn one(client: &Client, name: &str) -> CliResult<DatabaseInfo> {
-    let request = ListDatabasesRequest { search: name.to_owned(), ..ListDatabasesRequest::default() };
-    let found = pages(client, request).await?.into_iter().find(|database| database.name == name);
-    found.ok_or_else(|| {
-        CliError::new(format!("there is no database {name:?} that you may use"))
-            .hint("sallyport db ls")
-            .exit(Exit::Refused)
-    })
 }
 
 fn any(allowed: &[String]) -> String {

@@ -1,9 +1,11 @@
 //! `sallyport db`: databases for people, and what their own clients need.
 
+mod catalog;
 mod choice;
 mod connect;
 mod environment;
 mod listener;
+mod login;
 mod ls;
 mod owner;
 mod proxy;
@@ -12,12 +14,10 @@ mod startup;
 
 use std::process::ExitCode;
 
-use sallyport_wire::v1::databases_client::DatabasesClient;
-
 use crate::error::CliResult;
 use crate::global::Global;
 
-pub(crate) use self::choice::forget_all;
+pub(crate) use self::login::forget_all;
 pub(crate) use self::proxy::{Args as ProxyArgs, run as proxy};
 
 #[derive(Debug, clap::Subcommand)]
@@ -25,7 +25,7 @@ pub(crate) enum Db {
     /// List the databases that you may use, and as whom.
     Ls(ls::Args),
     /// Choose a database user and name, and let stock clients find them: psql "service=NAME".
-    Login(choice::LoginArgs),
+    Login(login::LoginArgs),
     /// Open psql on a database.
     Connect(connect::Args),
     /// Print what stock clients read from the environment, for eval.
@@ -33,19 +33,17 @@ pub(crate) enum Db {
     /// Print how to connect: where to, as whom, with which files.
     Config(environment::ConfigArgs),
     /// Forget what db login has chosen and written.
-    Logout(choice::LogoutArgs),
+    Logout(login::LogoutArgs),
 }
 
 pub(crate) async fn run(global: &Global, command: Db) -> CliResult<ExitCode> {
     let done = |()| ExitCode::SUCCESS;
     match command {
         Db::Ls(args) => ls::run(global, args).await.map(done),
-        Db::Login(args) => choice::login(global, args).await.map(done),
+        Db::Login(args) => login::login(global, args).await.map(done),
         Db::Connect(args) => connect::run(global, args).await,
         Db::Env(args) => environment::env(global, args).await.map(done),
         Db::Config(args) => environment::config(global, args).await.map(done),
-        Db::Logout(args) => choice::logout(global, &args).map(done),
+        Db::Logout(args) => login::logout(global, &args).map(done),
     }
 }
-
-type Client = DatabasesClient<crate::follow::Channel>;

@@ -8,18 +8,17 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::catalog;
 use super::choice::{self, Choice};
 use super::environment::conninfo_value;
-use super::listener::{Address, Listener, SOCKET_NAME, Way, place, serve};
-use super::ls;
+use super::listener::{Address, Listener, Route, SOCKET_NAME, place, serve};
 use super::startup::{Name, Pins};
-use crate::connect::{Authority, AuthorityArgs};
+use crate::authority::{self, AuthorityArgs};
+use crate::client::database_agents;
+use crate::client::profile::Stored;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::global::Global;
-use crate::profile::Stored;
-use crate::proxy_ssh;
-use crate::resident::Databases;
-use crate::served;
+use crate::helper::databases::Databases;
 use crate::ui::{self, Format};
 
 /// Listen on this machine for clients of databases, and carry their connections to the cluster.
@@ -73,7 +72,7 @@ fn named(text: &str) -> Result<(String, Option<u16>), String> {
 }
 
 pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
-    let stored = proxy_ssh::stored(global, args.cluster.as_deref())?;
+    let stored = global.profiles().load_valid_of(args.cluster.as_deref())?;
     // Goes at the end, with the sockets in it.
     let mut places = Vec::new();
     let addresses = addresses(&args, &mut places)?;
@@ -88,25 +87,25 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
     let tasks = tokio::task::LocalSet::new();
     tasks
         .run_until(async {
-            let databases = Rc::new(Databases::new(global, &stored));
+            let databases = Rc::new(Databases::new(&global.profiles(), &stored));
             let mut shown = Vec::new();
             for ((name, _), address) in args.databases.iter().zip(&addresses) {
                 let chosen = choice::find(&stored, choice::parse(name)?.as_str())?;
                 let listener = Listener::bind(address).await?;
                 shown.push(Shown::new(name, listener.address(), &args, chosen.as_ref()));
-                let way = if args.tunnel {
+                let route = if args.tunnel {
                     let (databases, database) = (Rc::clone(&databases), name.clone());
-                    Way::Tunnel {
+                    Route::Tunnel {
                         databases,
                         database,
                         pins: pins(&args, chosen),
                         anybody: args.any_local_user,
                     }
                 } else {
-                    Way::Relay { proxy: stored.profile.proxy.clone() }
+                    Route::Relay { proxy: stored.profile.proxy.clone() }
                 };
                 let name = name.clone();
-                tokio::task::spawn_local(serve(listener, way, move |error| {
+                tokio::task::spawn_local(serve(listener, route, move |error| {
                     ui::say(format!("note: {name}: {}", error.what()));
                 }));
             }
@@ -159,7 +158,7 @@ fn addresses(args: &Args, places: &mut Vec<TempDir>) -> CliResult<Vec<Address>> 
 /// Whether the cluster has these databases, and lets us. A tunnel outlives an authority that is away.
 async fn check(stored: &Stored, global: &Global, args: &Args) -> CliResult {
     let global = Global { proxy: Some(stored.profile.proxy.clone()), ..global.clone() };
-    let authority = match Authority::open(&global, &AuthorityArgs::default()).await {
+    let authority = match authority::open(&global, &AuthorityArgs::default()).await {
         Ok(authority) => authority,
         Err(error) if error.exit_kind() == Exit::Connection => {
             ui::say(format!("note: {}", error.what()));
@@ -168,13 +167,13 @@ async fn check(stored: &Stored, global: &Global, args: &Args) -> CliResult {
         Err(error) => return Err(error),
     };
     for (name, _) in &args.databases {
-        match ls::one(&authority.databases(), name).await {
+        match catalog::one(&authority.databases(), name).await {
             Err(error) if error.exit_kind() == Exit::Connection => ui::say(format!("note: {}", error.what())),
-            found => served::remember(stored, &[found?]),
+            found => database_agents::remember(stored, &[found?]),
         }
     }
     for (name, _) in &args.databases {
-        served::say(stored, name).await;
+        catalog::say_where_tls_ends(stored, name).await;
     }
     Ok(())
 }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use super::choice::Choice;
 use super::environment::{Setting, settings};
+use crate::client::profile::Stored;
 use crate::error::{CliError, CliResult, Context, Exit};
-use crate::profile::Stored;
 
 /// libpq reads lines into a buffer of 1,024 bytes, end of line and zero included.
 const LONGEST_LINE_BYTES: usize = 1022;
@@ -175,8 +175,8 @@ fn header(text: &str, service: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::db::choice::Way;
-    use crate::profile::Profile;
+    use crate::client::profile::Profile;
+    use crate::db::choice::Endpoint;
 
     fn stored(directory: &Path, proxy: &str) -> Stored {
         let profile = Profile {
@@ -191,13 +191,13 @@ mod tests {
     }
 
     fn choice(db_name: &str) -> Choice {
-        let way = Way { host: "db.example.com".to_owned(), address: None, port: 3080 };
+        let endpoint = Endpoint { host: "db.example.com".to_owned(), address: None, port: 3080 };
         Choice {
             database: "prod".to_owned(),
             db_user: "app".to_owned(),
             db_name: db_name.to_owned(),
             service: None,
-            way: Some(way),
+            endpoint: Some(endpoint),
         }
     }
 

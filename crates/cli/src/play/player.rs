@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::frames::Frames;
+use crate::client::channel::Channel;
 use crate::error::{CliResult, Context};
-use crate::follow::Channel;
 use crate::ui;
 
 pub(super) struct Settings {

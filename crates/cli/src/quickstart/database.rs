@@ -7,7 +7,7 @@ use sallyport_wire::v1::{ExportCaRequest, ListDatabasesRequest};
 use time::OffsetDateTime;
 
 use super::tour::{Done, Tour, done, until};
-use crate::connect::{Authority, AuthorityArgs};
+use crate::authority::{self, AuthorityArgs};
 use crate::error::{CliError, CliResult, Context};
 use crate::ui;
 
@@ -65,7 +65,7 @@ impl Tour {
 
     /// A query with the stock psql, as a user would run it.
     pub(super) async fn query(&self) -> CliResult<Done<()>> {
-        let authority = Authority::open(&self.global, &AuthorityArgs::default()).await?;
+        let authority = authority::open(&self.global, &AuthorityArgs::default()).await?;
         let healthy = || {
             let mut databases = authority.databases();
             async move {

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use sallyport_sal::selection;
 use serde::{Deserialize, Serialize};
 
+use crate::client::profile::DEFAULT_PORT;
 use crate::error::{CliError, CliResult, Context};
-use crate::profile::DEFAULT_PORT;
 use crate::ui;
 
 /// The directory, locked against a second quickstart for as long as this lives.

@@ -7,11 +7,10 @@ use sallyport_wire::v1::SearchEventsRequest;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::shorten;
-use crate::connect::{Authority, AuthorityArgs};
+use crate::authority::{self, AuthorityArgs};
 use crate::error::{CliError, CliResult, Exit};
 use crate::global::Global;
-use crate::ui::{self, Format};
+use crate::ui::{self, Format, shorten};
 
 /// The event that one statement leaves.
 const KIND: &str = "db.query";
@@ -44,7 +43,7 @@ pub(super) async fn run(global: &Global, args: Search) -> CliResult {
     if words.trim().is_empty() {
         return Err(CliError::new("there is no word to search for").exit(Exit::Usage));
     }
-    let authority = Authority::open(global, &args.authority).await?;
+    let authority = authority::open(global, &args.authority).await?;
     let request = SearchEventsRequest {
         since: args.since.map(|ago| convert::time_to_proto(OffsetDateTime::now_utc() - ago)),
         code: KIND.to_owned(),

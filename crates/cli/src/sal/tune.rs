@@ -13,7 +13,6 @@ use time::OffsetDateTime;
 use super::shown::{bar, microseconds, show};
 use crate::error::{CliError, CliResult, Context};
 use crate::global::Global;
-use crate::profile;
 use crate::ui::{self, Format};
 
 #[derive(Debug, clap::Args)]
@@ -35,7 +34,7 @@ pub(crate) struct Args {
 pub(super) fn run(global: &Global, args: &Args) -> CliResult {
     let path = match &args.output {
         Some(path) => path.clone(),
-        None => profile::home(global)?.join("crypto.json"),
+        None => global.profiles().home()?.join("crypto.json"),
     };
     // Before the work rather than after it.
     if !args.dry_run

@@ -1,4 +1,4 @@
-//! One connection to a node: by which of its doors, by which client, and what its errors mean.
+//! One connection to a node: by which protocol, by which client, and what its errors mean.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,14 +11,15 @@ use sallyport_ssh::client::{
 use tokio_util::either::Either;
 use tracing::debug;
 
-use super::flights::Flights;
+use super::pipelining::Pipelining;
 use super::plan::Plan;
-use crate::connect;
+use crate::client::connect;
+use crate::client::native::{self, Protocol};
+use crate::client::profile::Stored;
+use crate::client::transport::{self, Ending};
 use crate::error::{CliError, CliResult, Context, Exit, chain};
-use crate::front::{self, Asked, Front};
-use crate::profile::Stored;
-use crate::resident;
-use crate::transport::{self, Ending};
+use crate::helper::node::{self as through_helper, Asked};
+use crate::helper::stream;
 use crate::ui;
 
 /// Silence after which the node is asked for a sign of life.
@@ -73,7 +74,7 @@ impl Link {
         keepalive: Duration,
         limit: Duration,
     ) -> CliResult<Self> {
-        let flights = Flights::wanted()?;
+        let pipelining = Pipelining::wanted()?;
         let connecting = async {
             let settings = Settings {
                 login: login.to_owned(),
@@ -83,10 +84,10 @@ impl Link {
                 agent,
             };
             let mut channel = None;
-            let front = Front::wanted()?;
-            let mut few = one_session && flights.are_few(front, login);
-            if front.may_be_native(login) {
-                match front::ask(stored, node, login).await? {
+            let protocol = Protocol::wanted()?;
+            let mut pipelined = one_session && pipelining.is_for(protocol, login);
+            if protocol.may_be_native(login) {
+                match through_helper::ask(stored, node, login).await? {
                     Asked::Native(stream, ending) => {
                         let connection = connect_native(stream, settings);
                         return Ok(Self {
@@ -97,7 +98,7 @@ impl Link {
                             limit,
                         });
                     }
-                    Asked::SshAlone(_) if front == Front::Native => return Err(front::only_ssh(node)),
+                    Asked::SshAlone(_) if protocol == Protocol::Native => return Err(native::only_ssh(node)),
                     Asked::SshAlone(made) => channel = made,
                 }
             }
@@ -105,7 +106,7 @@ impl Link {
                 Credentials::from_openssh(&stored.read("ssh_key")?, &stored.read("ssh_key-cert.pub")?)
                     .doing("use the stored SSH certificate")?;
             loop {
-                let helped = if channel.is_some() { None } else { resident::open(stored, node, login) };
+                let helped = if channel.is_some() { None } else { stream::open(stored, node, login) };
                 let (stream, ending) = match helped {
                     Some((stream, ending)) => (Either::Left(stream), ending),
                     None => {
@@ -118,7 +119,7 @@ impl Link {
                         (Either::Right(stream), ending)
                     }
                 };
-                let connected = if few {
+                let connected = if pipelined {
                     connect_pipelined(stream, &credentials, settings.clone()).await
                 } else {
                     connect(stream, &credentials, settings.clone()).await
@@ -129,9 +130,9 @@ impl Link {
                         return Ok(Self { connection, node, login, ending, limit });
                     }
                     // Nothing of the user's was sent, and the other client knows more algorithms.
-                    Err(ClientError::NotPipelined { reason, .. }) if few => {
-                        debug!(node, reason, "not in few flights");
-                        few = false;
+                    Err(ClientError::NotPipelined { reason, .. }) if pipelined => {
+                        debug!(node, reason, "not pipelined");
+                        pipelined = false;
                     }
                     // When the proxy ended the stream, its words are the cause and SSH's only the effect.
                     Err(error) => return Err(ending.error(node, login).unwrap_or_else(|| explain(&error))),

@@ -12,11 +12,11 @@ use super::login::login;
 use super::plan::Plan;
 use super::session;
 use super::target::Target;
-use crate::connect::{Authority, AuthorityArgs};
+use crate::authority::{self, AuthorityArgs};
+use crate::client::profile::Stored;
 use crate::error::{CliError, CliResult, Exit};
 use crate::global::Global;
 use crate::ls::Wanted;
-use crate::profile::Stored;
 use crate::ui;
 
 /// What ssh exits with when there is no connection.
@@ -37,7 +37,7 @@ pub(super) async fn selected(
     target: &Target,
 ) -> CliResult<ExitCode> {
     let chosen = Global { proxy: Some(stored.profile.proxy.clone()), ..global.clone() };
-    let authority = Authority::open(&chosen, &AuthorityArgs::default()).await?;
+    let authority = authority::open(&chosen, &AuthorityArgs::default()).await?;
     let wanted = Wanted { terms: vec![target.host.clone()], ..Wanted::default() };
     let mut nodes = crate::ls::fetch(&authority, &wanted).await?;
     nodes.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));

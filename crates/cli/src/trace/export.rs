@@ -10,7 +10,7 @@ use tonic::transport::Endpoint;
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::Layer;
 
-use super::PHASE;
+use crate::client::trace::PHASE;
 use crate::error::{CliError, CliResult, Exit};
 
 /// Where OpenTelemetry's own programs look for it, and the default that they have.

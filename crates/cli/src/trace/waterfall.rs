@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::Phase;
-use super::flights::TELLING;
+use crate::client::trace::{Phase, TELLING};
 
 /// Columns of the bars.
 const BAR: usize = 40;
@@ -14,7 +13,7 @@ const BAR: usize = 40;
 /// The span around all others: the session, however long it lasts.
 pub(super) const WHOLE: &str = "ssh";
 
-/// What the resident helper did.
+/// What the helper daemon did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Helper {
     /// Its process, where it told.
@@ -48,7 +47,7 @@ impl Helper {
             (_, true) => "connected to the proxy anew, which is part of the phases below",
             _ => "had a warm connection to the proxy: nothing was dialled",
         };
-        format!("the resident helper{pid} {how}")
+        format!("the helper daemon{pid} {how}")
     }
 }
 
