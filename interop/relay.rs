@@ -325,12 +325,16 @@ fn ssh_goes_end_to_end_where_it_has_to() {
     let output = ssh(&config, &[&web, "true"]);
     // Its greeting may not arrive before it has hung up on what it does not understand.
     let said = stderr(&output);
-    let told = ["has no native door any more", "was lost"].iter().any(|words| said.contains(words));
+    let told =
+        ["does not speak the native protocol any more", "was lost"].iter().any(|words| said.contains(words));
     assert!(output.status.success() || (output.status.code() == Some(255) && told), "{output:?}");
     ok(alice.0.run(&["connect", "--stop"]));
     // Where that ssh was not told, the next one is: a node that was reached natively is not reached otherwise without a word.
     let output = ssh(&config, &[&web, "true"]);
-    assert!(output.status.success() || stderr(&output).contains("has no native door any more"), "{output:?}");
+    assert!(
+        output.status.success() || stderr(&output).contains("does not speak the native protocol any more"),
+        "{output:?}"
+    );
     for _ in 0..2 {
         let output = fed(alice.spawn(&[&web, "cat; exit 4"]), b"all of it");
         assert_eq!((stdout(&output).as_str(), stderr(&output).as_str()), ("all of it", ""));

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-pub(crate) use crate::client::authority::Authority;
-use crate::client::connect;
 use crate::error::CliResult;
 use crate::global::Global;
+pub(crate) use sallyport_client::authority::Authority;
+use sallyport_client::connect;
 
 /// Where an administration command goes.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -18,7 +18,7 @@ pub(crate) struct AuthorityArgs {
 /// Through the socket in a data directory where one is named, else with the stored login.
 pub(crate) async fn open(global: &Global, args: &AuthorityArgs) -> CliResult<Authority> {
     match &args.data_dir {
-        Some(directory) => Authority::of_data_dir(directory).await,
-        None => connect::services(&global.profiles().load_valid()?).await,
+        Some(directory) => Ok(Authority::of_data_dir(directory).await?),
+        None => Ok(connect::services(&global.profiles().load_valid()?).await?),
     }
 }

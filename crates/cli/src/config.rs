@@ -3,11 +3,11 @@
 use sallyport_access::text;
 use sallyport_sal::selection;
 
-use crate::client::profile::Stored;
 use crate::crypto;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::global::Global;
 use crate::ui;
+use sallyport_client::profile::Stored;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

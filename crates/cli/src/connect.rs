@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde_json::Value;
 use tracing::warn;
 
-use crate::client::profile::Stored;
 use crate::error::{CliError, CliResult, Context};
 use crate::global::Global;
-use crate::helper::endpoint::Endpoint;
-use crate::helper::{control, log, serve};
 use crate::ui::{self, Format};
+use sallyport_client::profile::Stored;
+use sallyport_helper::endpoint::Endpoint;
+use sallyport_helper::{control, log, serve};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -86,22 +86,20 @@ async fn become_helper(global: &Global, stored: &Stored, args: &Args) -> CliResu
     if args.serve {
         log::start(&stored.directory)?;
     }
-    let started = || {
-        if args.foreground {
+    let foreground = args.foreground;
+    let started = Box::new(move || {
+        if foreground {
             ui::say("The helper daemon takes connections. Ctrl-C ends it.");
         } else {
             let mut said = std::io::stdout();
             let _ = said.write_all(b".").and_then(|()| said.flush());
             leave_stdout();
         }
-    };
+    });
     let profiles = global.profiles().at(&stored.profile.proxy);
     let (directory, proxy) = (stored.directory.clone(), stored.profile.proxy.clone());
     let outcome = serve::run(&profiles, directory, proxy, args.idle, started).await;
-    if let Err(error) = &outcome {
-        warn!("{error}");
-    }
-    outcome
+    outcome.map_err(CliError::from).inspect_err(|error| warn!("{error}"))
 }
 
 /// The program that waits for this process's output shall see its end.

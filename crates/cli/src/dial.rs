@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use sallyport_ssh::client::{Connection, Credentials, Settings};
 
-use crate::client::profile::{Profiles, Stored};
-use crate::client::{connect, transport};
 use crate::error::{CliError, CliResult, Context};
+use sallyport_client::profile::{Profiles, Stored};
+use sallyport_client::{connect, transport};
 
 /// Makes connections as one user of one cluster, each with a connection to the proxy of its own.
 #[derive(Debug)]
@@ -44,7 +44,8 @@ impl Dialler {
         let channel = connect::proxy(stored).await?;
         let (stream, ending) = transport::open(channel, &Arc::new(stored.clone()), node, login);
         let connected = sallyport_ssh::client::connect(stream, &credentials, settings).await;
-        connected
-            .map_err(|error| ending.error(node, login).unwrap_or_else(|| CliError::new(error.to_string())))
+        connected.map_err(|error| {
+            ending.error(node, login).map_or_else(|| CliError::new(error.to_string()), CliError::from)
+        })
     }
 }

@@ -4,6 +4,9 @@ use std::fmt;
 use std::process::ExitCode;
 
 use sallyport_access::text::{self, Foreign};
+pub use sallyport_client::error::chain;
+use sallyport_client::error::{Error as ClientError, Kind};
+use sallyport_helper::error::Error as HelperError;
 
 /// Lines of a peer's that are shown after the first.
 const MOST_QUOTED: usize = 100;
@@ -21,14 +24,6 @@ pub enum Exit {
     Refused = 4,
     /// As `ssh` does: the connection itself failed.
     Connection = 255,
-}
-
-impl Exit {
-    /// The code of a number that another process of this program gave.
-    pub fn of_number(number: u8) -> Self {
-        let known = [Self::Usage, Self::NotLoggedIn, Self::Refused, Self::Connection];
-        known.into_iter().find(|exit| *exit as u8 == number).unwrap_or(Self::Failed)
-    }
 }
 
 /// One failure, for a person.
@@ -78,6 +73,13 @@ impl CliError {
         self
     }
 
+    fn advised(self, advice: Option<String>) -> Self {
+        match advice {
+            Some(advice) => self.hint(advice),
+            None => self,
+        }
+    }
+
     /// The code that the program ends with, where it is not 1.
     #[must_use]
     pub fn exit(mut self, exit: Exit) -> Self {
@@ -87,12 +89,7 @@ impl CliError {
 
     /// What the program ends with.
     pub fn exit_code(&self) -> ExitCode {
-        ExitCode::from(self.exit_number())
-    }
-
-    /// The same as a number.
-    pub fn exit_number(&self) -> u8 {
-        self.exit as u8
+        ExitCode::from(self.exit as u8)
     }
 
     /// Which of the documented codes it is.
@@ -105,65 +102,38 @@ impl CliError {
         &self.what
     }
 
-    /// What to try.
-    pub fn hint_text(&self) -> Option<&str> {
-        self.hint.as_deref()
-    }
-
-    /// There is no valid login.
-    pub fn not_logged_in() -> Self {
-        Self::new("you are not logged in")
-            .hint("sallyport login --proxy HOST:PORT --user NAME")
-            .exit(Exit::NotLoggedIn)
-    }
-
     /// What an authority or proxy answered, in words. `doing` completes "cannot …".
     pub fn from_status(doing: &str, status: &tonic::Status) -> Self {
-        use tonic::Code;
-        let said = status.message();
-        match status.code() {
-            Code::Unauthenticated => Self::new(said).exit(Exit::NotLoggedIn),
-            Code::PermissionDenied => Self::new(said).exit(Exit::Refused),
-            Code::InvalidArgument => Self::quoted(said),
-            Code::NotFound
-            | Code::AlreadyExists
-            | Code::FailedPrecondition
-            | Code::Aborted
-            | Code::OutOfRange => Self::new(said),
-            Code::ResourceExhausted if said.contains("disk is full") => Self::new(said)
-                .hint("make room on the disk of the authority's data_dir: df -h, sallyport recordings rm"),
-            Code::ResourceExhausted => Self::new(said),
-            // The authority was reached, and says itself what is the matter with it.
-            Code::Unavailable if std::error::Error::source(status).is_none() && !said.is_empty() => {
-                Self::new(format!("cannot {doing}: {said}")).exit(Exit::Connection)
-            }
-            Code::Unavailable => Self::new(format!("cannot {doing}: {}", chain(status, said)))
-                .hint("sallyport status  (is the proxy up, and reachable from here?)")
-                .exit(Exit::Connection),
-            Code::Unimplemented => {
-                Self::new(format!("cannot {doing}: the cluster does not know this request"))
-                    .hint("sallyport --version  (client and cluster versions may be too far apart)")
-            }
-            _ => Self::new(format!("cannot {doing}: {}", chain(status, said))),
+        ClientError::answered(doing, status.clone()).into()
+    }
+}
+
+impl From<Kind> for Exit {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Failed => Self::Failed,
+            Kind::Usage => Self::Usage,
+            Kind::NotLoggedIn => Self::NotLoggedIn,
+            Kind::Refused => Self::Refused,
+            Kind::Connection => Self::Connection,
         }
     }
 }
 
-/// The text of an error and of everything behind it that adds something.
-pub fn chain(error: &(dyn std::error::Error + 'static), first: &str) -> String {
-    let mut text = first.to_owned();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let said = inner.to_string();
-        if !said.is_empty() && !text.contains(&said) {
-            if !text.is_empty() {
-                text.push_str(": ");
-            }
-            text.push_str(&said);
-        }
-        source = inner.source();
+impl From<ClientError> for CliError {
+    fn from(error: ClientError) -> Self {
+        let told = error.document().map_or_else(|| Self::new(error.told()), Self::quoted);
+        told.advised(error.advice()).exit(error.kind().into())
     }
-    text
+}
+
+impl From<HelperError> for CliError {
+    fn from(error: HelperError) -> Self {
+        match error {
+            HelperError::Client(error) => error.into(),
+            other => Self::new(other.told()).advised(other.advice()).exit(other.kind().into()),
+        }
+    }
 }
 
 impl fmt::Display for CliError {

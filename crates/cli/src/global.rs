@@ -2,8 +2,8 @@
 
 use tracing_subscriber::EnvFilter;
 
-use crate::client::profile::Profiles;
 use crate::{start, ui};
+use sallyport_client::profile::Profiles;
 
 /// What every command understands.
 #[derive(Debug, Clone, clap::Args)]

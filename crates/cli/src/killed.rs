@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::client::carrier;
 use crate::error::{CliResult, Context};
+use sallyport_client::carrier;
 
 /// Runs a command, until a signal ends the process. The system tells the other end when a TCP connection loses its process;
 /// of QUIC it knows nothing, so that [`carrier::finish`] must be given the time. Where nothing goes by QUIC, and where the command

@@ -8,7 +8,6 @@
 mod access;
 mod admin;
 mod authority;
-mod client;
 mod closed;
 mod command;
 mod config;
@@ -19,7 +18,6 @@ mod db;
 pub mod dial;
 pub mod error;
 mod global;
-mod helper;
 mod inherited;
 mod join;
 mod killed;
@@ -44,12 +42,12 @@ pub mod ui;
 
 use std::process::ExitCode;
 
-use crate::client::{carrier, follow};
 use crate::command::Command;
 use crate::error::{CliResult, Context};
 pub use crate::global::{Global, log_to_stderr};
 use crate::killed::until_killed;
 use clap::Parser;
+use sallyport_client::{carrier, follow};
 
 /// Log in once; reach every server through one address, on the record.
 ///

@@ -6,14 +6,14 @@ use sallyport_access::UserName;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::client::authority::{self, FirstTrust};
-use crate::client::login::{Login, Secrets};
-use crate::client::profile::Stored;
-use crate::client::ssh_agent::{self, AgentError};
 use crate::error::{CliError, CliResult, Exit};
 use crate::global::Global;
-use crate::helper::control;
 use crate::ui::{self, Format};
+use sallyport_client::authority::{self, FirstTrust};
+use sallyport_client::login::{Login, Secrets};
+use sallyport_client::profile::Stored;
+use sallyport_client::ssh_agent::{self, AgentError};
+use sallyport_helper::control;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

@@ -12,11 +12,11 @@ use sallyport_audit::recording::{Body, Frame};
 use sallyport_wire::v1::cluster_client::ClusterClient;
 
 use crate::authority::{self, AuthorityArgs};
-use crate::client::channel::Channel;
 use crate::error::{CliError, CliResult, Exit};
 use crate::global::Global;
 use crate::ui;
 use frames::Frames;
+use sallyport_client::channel::Channel;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::client::{connect, transport};
 use crate::db;
 use crate::error::{CliError, CliResult, Exit};
 use crate::global::Global;
 use crate::killed::until_killed;
 use crate::ssh::target;
 pub(crate) use quick::take;
+use sallyport_client::{connect, transport};
 
 /// Commands for programs rather than people.
 #[derive(Debug, clap::Subcommand)]
@@ -83,9 +83,10 @@ async fn pipe(global: &Global, args: Args) -> CliResult<ExitCode> {
                 Ok(0) => return Ok(()),
                 Ok(_) => {}
                 Err(error) => {
-                    return Err(ending
-                        .error(&target.host, &login)
-                        .unwrap_or_else(|| CliError::new(format!("the connection was lost: {error}"))));
+                    return Err(ending.error(&target.host, &login).map_or_else(
+                        || CliError::new(format!("the connection was lost: {error}")),
+                        CliError::from,
+                    ));
                 }
             }
             // ssh has gone away.

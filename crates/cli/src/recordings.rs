@@ -10,10 +10,10 @@ use sallyport_wire::v1::{
 use serde_json::json;
 
 use crate::authority::{self, AuthorityArgs};
-use crate::client::channel::Channel;
 use crate::error::{CliError, CliResult};
 use crate::global::Global;
 use crate::ui::{self, Format, shorten};
+use sallyport_client::channel::Channel;
 
 /// Recordings that are listed where no number is asked for.
 const AT_ONCE: usize = 1_000;

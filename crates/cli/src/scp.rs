@@ -12,12 +12,12 @@ use sallyport_access::text::Foreign;
 use sallyport_ssh::client::{Output, Program, SessionRequest};
 use sallyport_ssh::copy::{CopyError, Links, Listener, Options, Outcome, Progress, Remote};
 
-use crate::client::profile::Stored;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::global::Global;
 use crate::ssh::target::{self, Target};
 use crate::ssh::{Link, default_login};
 use crate::ui;
+use sallyport_client::profile::Stored;
 
 #[derive(Debug, clap::Args)]
 #[command(

@@ -5,11 +5,11 @@ use sallyport_wire::InviteLink;
 use sallyport_wire::v1::{BeginInviteRequest, FinishInviteRequest, PingRequest};
 use serde_json::json;
 
-use crate::client::authority::{self, FirstTrust};
-use crate::client::profile::normalise_proxy;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::global::Global;
 use crate::ui::{self, Format};
+use sallyport_client::authority::{self, FirstTrust};
+use sallyport_client::profile::normalise_proxy;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

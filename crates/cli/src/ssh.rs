@@ -17,8 +17,6 @@ use std::process::ExitCode;
 
 use tracing::{Instrument, info_span};
 
-use crate::client::trace::PHASE;
-use crate::client::trace::recorder;
 use crate::error::{CliResult, Exit};
 use crate::global::Global;
 use crate::trace;
@@ -28,6 +26,8 @@ pub(crate) use login::default_login;
 use login::login;
 pub(crate) use plan::Args;
 use plan::Plan;
+use sallyport_client::trace::PHASE;
+use sallyport_client::trace::recorder;
 
 pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
     let (format, destination) = (args.trace, args.destination.clone());

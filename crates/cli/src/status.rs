@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::client::connect::{self, Unanswered};
 use crate::error::{CliError, CliResult, Exit};
 use crate::global::Global;
 use crate::login::list;
 use crate::ui::{self, Format};
+use sallyport_client::connect::{self, Unanswered};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -69,7 +69,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
     }
     match answer {
         None | Some(Ok(())) => Ok(ExitCode::SUCCESS),
-        Some(Err(Unanswered::Other(error))) => Err(error),
+        Some(Err(Unanswered::Other(error))) => Err(error.into()),
         Some(Err(Unanswered::Nothing)) => Err(CliError::new(format!("{} does not answer", profile.proxy))
             .hint("check that the cluster is up and reachable from here; sallyport status --offline does not ask it")
             .exit(Exit::Connection)),

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::error::{CliError, CliResult, Context};
 
-pub use crate::client::times::{duration, parse_duration, timestamp};
+pub use sallyport_client::times::{duration, parse_duration, timestamp};
 
 /// How data is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -3,11 +3,11 @@
 use sallyport_wire::v1::databases_client::DatabasesClient;
 use sallyport_wire::v1::{DatabaseInfo, ListDatabasesRequest};
 
-use crate::client::channel::Channel;
-use crate::client::database_agents;
-use crate::client::profile::Stored;
 use crate::error::{CliError, CliResult, Exit};
 use crate::ui;
+use sallyport_client::channel::Channel;
+use sallyport_client::database_agents;
+use sallyport_client::profile::Stored;
 
 pub(super) type Client = DatabasesClient<Channel>;
 

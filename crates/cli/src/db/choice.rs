@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use sallyport_access::DatabaseName;
 use serde::{Deserialize, Serialize};
 
-use crate::client::profile::{DEFAULT_PORT, Stored, private_directory, write_private};
 use crate::error::{CliError, CliResult, Context, Exit};
+use sallyport_client::profile::{DEFAULT_PORT, Stored, private_directory, write_private};
 
 /// What `db login` has chosen for one database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,5 +100,5 @@ pub(super) fn all(stored: &Stored) -> Vec<Choice> {
 pub(super) fn save(stored: &Stored, choice: &Choice) -> CliResult {
     let text = serde_json::to_string_pretty(choice).doing("encode the choice")?;
     private_directory(&stored.directory.join("db"))?;
-    write_private(&path(stored, &choice.database), &text)
+    Ok(write_private(&path(stored, &choice.database), &text)?)
 }

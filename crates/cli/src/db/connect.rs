@@ -16,11 +16,11 @@ use super::listener::{Address, Listener, Route, SOCKET_NAME, place, serve};
 use super::login::{Given, pick};
 use super::startup::Pins;
 use crate::authority::{self, AuthorityArgs};
-use crate::client::database_agents;
-use crate::client::profile::Stored;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::global::Global;
-use crate::helper::databases::Databases;
+use sallyport_client::database_agents;
+use sallyport_client::profile::Stored;
+use sallyport_helper::databases::Databases;
 
 /// What would lead psql elsewhere, or make it ask for what the socket does not have.
 const MISLEADING: [&str; 14] = [

@@ -5,10 +5,10 @@ use std::path::Path;
 use serde_json::json;
 
 use super::choice::{self, Choice, Endpoint};
-use crate::client::profile::{Stored, TLS_CA, TLS_KEY_DER};
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::global::Global;
 use crate::ui::{self, Format};
+use sallyport_client::profile::{Stored, TLS_CA, TLS_KEY_DER};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct EnvArgs {

@@ -17,10 +17,10 @@ use tokio::sync::Semaphore;
 
 use super::owner;
 use super::startup::{self, Pins, Unusable};
-use crate::client::dial;
 use crate::error::{CliError, CliResult, Context, Exit};
-use crate::helper::databases::Databases;
-use crate::helper::socket;
+use sallyport_client::dial;
+use sallyport_helper::databases::Databases;
+use sallyport_helper::socket;
 
 /// Clients of one address at a time: more than any pool has. Others wait.
 const MOST_CLIENTS: usize = 1000;
@@ -264,7 +264,7 @@ async fn tunnel(mut client: UnixStream, databases: &Databases, database: &str, p
         }
     };
     let client = client.into_std().doing("take the client's connection")?;
-    databases.carry(database, early, OwnedFd::from(client)).await
+    Ok(databases.carry(database, early, OwnedFd::from(client)).await?)
 }
 
 async fn relay(mut client: UnixStream, proxy: &str) -> CliResult {

@@ -11,11 +11,11 @@ use super::catalog::{self, Client};
 use super::choice::{Choice, Endpoint, all, find, not_chosen, parse, path, save};
 use super::service_file::{Section, ServiceFile};
 use crate::authority::{self, AuthorityArgs};
-use crate::client::profile::Stored;
-use crate::client::{connect, dial};
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::global::Global;
 use crate::ui::{self, Format};
+use sallyport_client::profile::Stored;
+use sallyport_client::{connect, dial};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LoginArgs {

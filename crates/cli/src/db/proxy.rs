@@ -14,12 +14,12 @@ use super::environment::conninfo_value;
 use super::listener::{Address, Listener, Route, SOCKET_NAME, place, serve};
 use super::startup::{Name, Pins};
 use crate::authority::{self, AuthorityArgs};
-use crate::client::database_agents;
-use crate::client::profile::Stored;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::global::Global;
-use crate::helper::databases::Databases;
 use crate::ui::{self, Format};
+use sallyport_client::database_agents;
+use sallyport_client::profile::Stored;
+use sallyport_helper::databases::Databases;
 
 /// Listen on this machine for clients of databases, and carry their connections to the cluster.
 ///

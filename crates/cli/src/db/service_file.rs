@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use super::choice::Choice;
 use super::environment::{Setting, settings};
-use crate::client::profile::Stored;
 use crate::error::{CliError, CliResult, Context, Exit};
+use sallyport_client::profile::Stored;
 
 /// libpq reads lines into a buffer of 1,024 bytes, end of line and zero included.
 const LONGEST_LINE_BYTES: usize = 1022;
@@ -175,8 +175,8 @@ fn header(text: &str, service: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::profile::Profile;
     use crate::db::choice::Endpoint;
+    use sallyport_client::profile::Profile;
 
     fn stored(directory: &Path, proxy: &str) -> Stored {
         let profile = Profile {

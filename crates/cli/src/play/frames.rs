@@ -7,8 +7,8 @@ use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::{PlayRecordingRequest, PlayRecordingResponse};
 use tonic::Streaming;
 
-use crate::client::channel::Channel;
 use crate::error::{CliError, CliResult};
+use sallyport_client::channel::Channel;
 
 /// The frames of a recording, as they arrive. The authority ends what is not read for some minutes; then it is asked again.
 pub(super) struct Frames {

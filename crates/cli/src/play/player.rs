@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::frames::Frames;
-use crate::client::channel::Channel;
 use crate::error::{CliResult, Context};
 use crate::ui;
+use sallyport_client::channel::Channel;
 
 pub(super) struct Settings {
     pub(super) speed: f64,

@@ -11,14 +11,14 @@ use std::process::ExitCode;
 
 use rustix::fs::FileType;
 
-use crate::client::native::Protocol;
-use crate::client::profile::Profiles;
-use crate::error::Exit;
-use crate::helper::endpoint::{self, Endpoint};
-use crate::helper::request::Request;
-use crate::helper::setting::Setting;
+use crate::error::{CliError, Exit};
 use crate::ssh::target::{self, Target};
 use crate::ui;
+use sallyport_client::native::Protocol;
+use sallyport_client::profile::Profiles;
+use sallyport_helper::endpoint::{self, Endpoint};
+use sallyport_helper::request::Request;
+use sallyport_helper::setting::Setting;
 
 /// Does what the command line asks, if it is a plain `proxy ssh` and a helper can take it. `None`: go the long way.
 pub(crate) fn take(arguments: impl Iterator<Item = OsString>) -> Option<ExitCode> {
@@ -43,6 +43,7 @@ fn run(endpoint: &Endpoint<'_>, request: &Request) -> Option<ExitCode> {
     Some(match endpoint::wait(taken) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            let error = CliError::from(error);
             ui::say(error.to_string());
             error.exit(Exit::Connection).exit_code()
         }

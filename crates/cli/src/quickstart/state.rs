@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use sallyport_sal::selection;
 use serde::{Deserialize, Serialize};
 
-use crate::client::profile::DEFAULT_PORT;
 use crate::error::{CliError, CliResult, Context};
 use crate::ui;
+use sallyport_client::profile::DEFAULT_PORT;
 
 /// The directory, locked against a second quickstart for as long as this lives.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ pub(super) fn open(path: &Path, listen: Option<SocketAddr>) -> CliResult<(Direct
     let mut directory = Directory { path, state_file };
     let begin = |listen| {
         let password = sallyport_sal::random::token(20).doing("make a password")?;
-        Ok(State {
+        CliResult::Ok(State {
             complete: false,
             listen,
             password,

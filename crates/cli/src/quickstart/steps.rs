@@ -19,12 +19,12 @@ use sallyport_rig::postgres::Postgres;
 use super::database;
 use super::state::{Directory, State};
 use super::tour::{Done, Tour, USER, done, until, yaml_string};
-use crate::client::authority::{FirstTrust, login as authority_login};
-use crate::client::login::Secrets;
 use crate::error::{CliError, CliResult, Context, chain};
 use crate::login;
 use crate::ls::Wanted;
 use crate::ui;
+use sallyport_client::authority::{FirstTrust, login as authority_login};
+use sallyport_client::login::Secrets;
 
 const CLUSTER: &str = "quickstart";
 const NODE: &str = "web-1";

@@ -13,14 +13,14 @@ use tracing::debug;
 
 use super::pipelining::Pipelining;
 use super::plan::Plan;
-use crate::client::connect;
-use crate::client::native::{self, Protocol};
-use crate::client::profile::Stored;
-use crate::client::transport::{self, Ending};
 use crate::error::{CliError, CliResult, Context, Exit, chain};
-use crate::helper::node::{self as through_helper, Asked};
-use crate::helper::stream;
 use crate::ui;
+use sallyport_client::connect;
+use sallyport_client::native::{self, Protocol};
+use sallyport_client::profile::Stored;
+use sallyport_client::transport::{self, Ending};
+use sallyport_helper::node::{self as through_helper, Asked};
+use sallyport_helper::stream;
 
 /// Silence after which the node is asked for a sign of life.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -98,7 +98,9 @@ impl Link {
                             limit,
                         });
                     }
-                    Asked::SshAlone(_) if protocol == Protocol::Native => return Err(native::only_ssh(node)),
+                    Asked::SshAlone(_) if protocol == Protocol::Native => {
+                        return Err(native::only_ssh(node).into());
+                    }
                     Asked::SshAlone(made) => channel = made,
                 }
             }
@@ -135,7 +137,11 @@ impl Link {
                         pipelined = false;
                     }
                     // When the proxy ended the stream, its words are the cause and SSH's only the effect.
-                    Err(error) => return Err(ending.error(node, login).unwrap_or_else(|| explain(&error))),
+                    Err(error) => {
+                        return Err(ending
+                            .error(node, login)
+                            .map_or_else(|| explain(&error), CliError::from));
+                    }
                 }
             }
         };
@@ -163,7 +169,7 @@ impl Link {
 
     /// The proxy's words about the end of the connection, when it had any.
     pub(crate) fn said(&self) -> Option<CliError> {
-        self.ending.error(&self.node, &self.login)
+        self.ending.error(&self.node, &self.login).map(CliError::from)
     }
 
     /// What an error on this connection means.

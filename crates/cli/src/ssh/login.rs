@@ -3,8 +3,8 @@
 use super::options::Options;
 use super::plan::Plan;
 use super::target::Target;
-use crate::client::profile::Stored;
 use crate::error::{CliError, CliResult};
+use sallyport_client::profile::Stored;
 
 /// The OS login to ask for.
 pub(super) fn login(stored: &Stored, plan: &Plan, target: &Target) -> CliResult<String> {

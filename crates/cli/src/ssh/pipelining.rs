@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 
 use sallyport_ssh::node::JOIN_LOGIN;
 
-use crate::client::native::Protocol;
 use crate::error::{CliError, CliResult, Exit};
+use sallyport_client::native::Protocol;
 
 /// Whether the pipelined client is used: `auto`, `on` or `off`.
 const VARIABLE: &str = "SALLYPORT_PIPELINED";

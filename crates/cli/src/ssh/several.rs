@@ -13,11 +13,11 @@ use super::plan::Plan;
 use super::session;
 use super::target::Target;
 use crate::authority::{self, AuthorityArgs};
-use crate::client::profile::Stored;
 use crate::error::{CliError, CliResult, Exit};
 use crate::global::Global;
 use crate::ls::Wanted;
 use crate::ui;
+use sallyport_client::profile::Stored;
 
 /// What ssh exits with when there is no connection.
 const UNREACHABLE: u8 = 255;

@@ -10,8 +10,8 @@ use tonic::transport::Endpoint;
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::Layer;
 
-use crate::client::trace::PHASE;
 use crate::error::{CliError, CliResult, Exit};
+use sallyport_client::trace::PHASE;
 
 /// Where OpenTelemetry's own programs look for it, and the default that they have.
 const VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";

@@ -9,7 +9,7 @@ use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 
 use super::waterfall::WHOLE;
-use crate::client::trace::{PHASE, Recorder};
+use sallyport_client::trace::{PHASE, Recorder};
 
 /// Longest note, in bytes.
 const NOTE_BYTES: usize = 256;

@@ -14,11 +14,11 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt};
 
-use crate::client::trace::recorder::{self, recorder};
 use crate::error::{CliError, CliResult, Context};
-use crate::helper::control;
 use crate::ui;
 use layer::Phases;
+use sallyport_client::trace::recorder::{self, recorder};
+use sallyport_helper::control;
 use waterfall::{Helper, Report};
 
 /// How a trace is told.

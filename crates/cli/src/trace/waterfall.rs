@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::client::trace::{Phase, TELLING};
+use sallyport_client::trace::{Phase, TELLING};
 
 /// Columns of the bars.
 const BAR: usize = 40;

@@ -1,0 +1,135 @@
+//! What to try next when something did not work.
+
+use tonic::{Code, Status};
+
+use crate::error::{Error, TlsFailure, was_reached};
+
+/// What to do when something was said early and not answered.
+pub(crate) const LOOK: &str = "look whether it was done before you do it again";
+
+impl Error {
+    /// The next command to try, or what to look at.
+    #[must_use]
+    pub fn advice(&self) -> Option<String> {
+        let fixed = |advice: &str| Some(advice.to_owned());
+        match self {
+            Self::Failed { .. }
+            | Self::Unusable { .. }
+            | Self::Unshaken { .. }
+            | Self::NoPin { .. }
+            | Self::Lacking(_) => None,
+            Self::Setting { variable, allowed, .. } => Some(format!("{variable}={allowed}")),
+            Self::NoHome => fixed("set SALLYPORT_HOME"),
+            Self::Address(_) => fixed("sallyport login --proxy HOST:PORT"),
+            Self::NoLogin | Self::NoLoginTo(_) => fixed("sallyport login --proxy HOST:PORT --user NAME"),
+            Self::NoLoginAt { proxy } => Some(format!("sallyport login --proxy {proxy} --user NAME")),
+            Self::SeveralLogins(_) => fixed("name one: --proxy HOST:PORT"),
+            Self::Expired { proxy, user, .. } => {
+                Some(format!("sallyport login --proxy {proxy} --user {user}"))
+            }
+            Self::Damaged { proxy, .. } | Self::Unreadable { proxy, .. } => {
+                Some(format!("sallyport login --proxy {proxy}"))
+            }
+            Self::ForeignFile { directory, .. } => Some(format!(
+                "remove {0} and log in again; or, if you know that nothing was changed: chown and chmod 700 {0}",
+                directory.display()
+            )),
+            Self::OpenFile { path, secret, .. } => Some(format!(
+                "chmod {} {}; and sallyport login, if another user may have used that",
+                if *secret { "go-rwx" } else { "go-w" },
+                path.display()
+            )),
+            Self::Unreached { .. } => {
+                fixed("check the address and that the cluster is up: sallyport status --proxy HOST:PORT")
+            }
+            Self::UnreachedByQuic { .. } => {
+                fixed("SALLYPORT_CARRIER=auto goes by TCP where UDP does not come through")
+            }
+            Self::NoSocket { .. } => fixed("start the authority, or log in and leave --data-dir away"),
+            Self::Tls { why, .. } => tls(why).map(str::to_owned),
+            Self::Pin(_) => fixed("a pin looks like sha256: followed by 64 hexadecimal digits"),
+            Self::Answered { status, .. } => answered(status).map(str::to_owned),
+            Self::Lifetime { .. } => fixed("leave --ttl out: the login then is as long as your roles allow"),
+            Self::Node { node, login, status } => on_node(node, login, status),
+            Self::Database { status, .. } => on_database(status).map(str::to_owned),
+            Self::StreamLost { .. } => {
+                fixed("connect again; sallyport status  (is the proxy up, and reachable from here?)")
+            }
+            Self::Unasked { .. } => {
+                fixed("sallyport status  (is the authority up, and reachable from here?)")
+            }
+            Self::NoDatabase(_) => fixed("sallyport db ls"),
+            Self::OtherNode { .. } => {
+                fixed("do not go on before you know why: ask an administrator whether this node was replaced")
+            }
+            Self::Unproven { .. } => fixed(LOOK),
+            Self::NodeFailed { .. } => {
+                fixed("sallyport status  (is the certificate still valid?); SALLYPORT_FRONT=ssh goes by SSH")
+            }
+            Self::OnlySsh { variable, .. } => Some(format!("{variable}=auto; or update the node's agent")),
+            Self::NoLongerNative { .. } => fixed(
+                "if you know of a change there, connect again, which goes by SSH; else ask an administrator first",
+            ),
+            Self::Relayed { advice, .. } => advice.clone(),
+        }
+    }
+}
+
+fn tls(why: &TlsFailure) -> Option<&'static str> {
+    Some(match why {
+        TlsFailure::OtherPin { .. } => {
+            "get the pin from an administrator (sallyport admin status shows it), or a new invite link"
+        }
+        TlsFailure::Expired { .. } => "date; then sallyport login",
+        TlsFailure::NotYetValid { .. } => "date; a minute of difference is tolerated",
+        TlsFailure::UnknownIssuer { .. } => {
+            "if you know why, get the new pin from an administrator: sallyport login --proxy HOST:PORT --ca-pin PIN"
+        }
+        TlsFailure::NotSpoken { .. } => "check the port: a cluster has one address for everything",
+        TlsFailure::Other { .. } => return None,
+    })
+}
+
+fn answered(status: &Status) -> Option<&'static str> {
+    match status.code() {
+        Code::ResourceExhausted if status.message().contains("disk is full") => {
+            Some("make room on the disk of the authority's data_dir: df -h, sallyport recordings rm")
+        }
+        Code::Unavailable if !was_reached(status) => {
+            Some("sallyport status  (is the proxy up, and reachable from here?)")
+        }
+        Code::Unimplemented => {
+            Some("sallyport --version  (client and cluster versions may be too far apart)")
+        }
+        _ => None,
+    }
+}
+
+fn on_node(node: &str, login: &str, status: &Status) -> Option<String> {
+    let advice = match status.code() {
+        Code::NotFound => "sallyport ls",
+        Code::PermissionDenied if !login.is_empty() => {
+            return Some(format!(
+                "sallyport ls  (shows the logins you may use; {login} is not one of them on {node}, or a lock is in force)"
+            ));
+        }
+        Code::PermissionDenied => "sallyport ls",
+        Code::InvalidArgument => "sallyport ls --verbose  (then use the id in place of the name)",
+        Code::Unauthenticated => "sallyport login",
+        Code::ResourceExhausted => "close some sessions and try again",
+        _ => answered(status)?,
+    };
+    Some(advice.to_owned())
+}
+
+fn on_database(status: &Status) -> Option<&'static str> {
+    match status.code() {
+        Code::PermissionDenied => {
+            Some("sallyport db ls  (shows the databases, users and names that you may use)")
+        }
+        Code::Unauthenticated => Some("sallyport login"),
+        Code::NotFound => Some("sallyport db ls"),
+        Code::ResourceExhausted => Some("close some connections and try again"),
+        _ => answered(status),
+    }
+}

@@ -1,0 +1,475 @@
+//! Why something of a client's did not work: what happened, of which kind it is, and what to try next.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use sallyport_access::text::Foreign;
+use tonic::{Code, Status};
+
+/// What something comes to.
+pub type Result<T = (), E = Error> = std::result::Result<T, E>;
+
+/// The error behind an error.
+pub type Source = Arc<dyn StdError + Send + Sync>;
+
+/// Of which kind an error is; programs end by it with one of the documented exit codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// None of the others.
+    Failed,
+    /// What was asked for cannot be.
+    Usage,
+    /// There is no valid login: none, or it has expired.
+    NotLoggedIn,
+    /// The cluster refuses.
+    Refused,
+    /// There is no connection.
+    Connection,
+}
+
+/// Why something did not work. Its own text is short; [`Error::told`] has the causes behind it as well.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// Something failed on this machine, or in what came from the cluster.
+    #[error("cannot {doing}")]
+    Failed {
+        /// What was done; completes "cannot …".
+        doing: String,
+        /// Why.
+        source: Source,
+    },
+    /// A variable of the environment has a value that it cannot have.
+    #[error("{variable} is {value:?}")]
+    Setting {
+        /// Which.
+        variable: &'static str,
+        /// What it is.
+        value: String,
+        /// What it can be.
+        allowed: &'static str,
+    },
+    /// There is nowhere to look for logins.
+    #[error("there is no home directory")]
+    NoHome,
+    /// Not the address of a cluster.
+    #[error("{0:?} is not an address")]
+    Address(String),
+    /// There is no login at all.
+    #[error("you are not logged in")]
+    NoLogin,
+    /// There is no login at this address.
+    #[error("you are not logged in to {proxy}")]
+    NoLoginAt {
+        /// The address.
+        proxy: String,
+    },
+    /// There is no login to the cluster of this name.
+    #[error("you are not logged in to cluster {0}")]
+    NoLoginTo(String),
+    /// The name of a cluster does not say which login.
+    #[error("you are logged in to cluster {0} at several addresses")]
+    SeveralLogins(String),
+    /// The login has expired.
+    #[error("your login as {user} on {cluster} expired {since} ago")]
+    Expired {
+        /// Whose.
+        user: String,
+        /// To which cluster.
+        cluster: String,
+        /// At which address.
+        proxy: String,
+        /// How long ago.
+        since: String,
+    },
+    /// A file of a login is not what it was written as.
+    #[error("{} is damaged", path.display())]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// The address of the login.
+        proxy: String,
+        /// What is wrong with it.
+        source: Source,
+    },
+    /// A file of a login cannot be read.
+    #[error("cannot read {}", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// The address of the login.
+        proxy: String,
+        /// Why.
+        source: Source,
+    },
+    /// A file of a login is another user's.
+    #[error(
+        "{} belongs to user {owner}, who could have written into it who you are and whom you trust",
+        path.display()
+    )]
+    ForeignFile {
+        /// Which file.
+        path: PathBuf,
+        /// The other user's number.
+        owner: u32,
+        /// The login's directory.
+        directory: PathBuf,
+    },
+    /// A file of a login is open to other users.
+    #[error(
+        "{} can be {} by other users of this machine (mode {mode:04o}), so this login is not used",
+        path.display(),
+        if *secret { "read or written" } else { "written" }
+    )]
+    OpenFile {
+        /// Which file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+        /// Others must not even read it.
+        secret: bool,
+    },
+
+    /// There is no connection to an address.
+    #[error("cannot connect to {proxy}: {why}")]
+    Unreached {
+        /// The address.
+        proxy: String,
+        /// Why not.
+        why: String,
+    },
+    /// There is none by QUIC, where nothing else was to be tried.
+    #[error("cannot connect to {proxy} by QUIC: {why}")]
+    UnreachedByQuic {
+        /// The address.
+        proxy: String,
+        /// Why not.
+        why: String,
+    },
+    /// There is no connection to the authority's socket on this machine.
+    #[error("cannot connect to {}: {why}", path.display())]
+    NoSocket {
+        /// The socket.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// A connection that was there cannot be used.
+    #[error("cannot {doing}")]
+    Unusable {
+        /// What was done; completes "cannot …".
+        doing: String,
+        /// Why.
+        source: Source,
+    },
+    /// The handshake of TLS did not end.
+    #[error("{proxy} accepted the connection but did not finish the TLS handshake")]
+    Unshaken {
+        /// The address.
+        proxy: String,
+    },
+    /// The handshake of TLS failed.
+    #[error("{why}")]
+    Tls {
+        /// The address.
+        proxy: String,
+        /// How.
+        why: TlsFailure,
+    },
+    /// What answers at an address has no certificate authority to compare.
+    #[error("{proxy} sent no certificate authority")]
+    NoPin {
+        /// The address.
+        proxy: String,
+    },
+    /// A pin that cannot be one.
+    #[error("the pin is not usable")]
+    Pin(#[source] Source),
+
+    /// The authority or the proxy refuses a request.
+    #[error("{}", answered(doing, status))]
+    Answered {
+        /// What was asked for; completes "cannot …".
+        doing: String,
+        /// The answer.
+        status: Status,
+    },
+    /// The authority does not let a login last as long as was asked for.
+    #[error("{}", answered("log in", status))]
+    Lifetime {
+        /// The answer.
+        status: Status,
+    },
+    /// The proxy does not open a stream to a node, or has ended it.
+    #[error("{}", answered(&format!("connect to {node}"), status))]
+    Node {
+        /// The node, as it was asked for.
+        node: String,
+        /// The account there; empty where none was asked for.
+        login: String,
+        /// The proxy's answer.
+        status: Status,
+    },
+    /// The same of a database.
+    #[error("{}", answered(&format!("connect to database {database}"), status))]
+    Database {
+        /// The database.
+        database: String,
+        /// The proxy's answer.
+        status: Status,
+    },
+    /// The connection to the proxy has ended below a stream.
+    #[error("the connection to {to} was lost: the proxy, or the way to it, went away")]
+    StreamLost {
+        /// Where the stream went.
+        to: String,
+    },
+    /// An answer of the authority lacks something.
+    #[error("the authority's answer names no {0}")]
+    Lacking(&'static str),
+    /// The authority cannot be asked for the agents of a database.
+    #[error("the authority cannot be asked which agents serve {database}: {why}")]
+    Unasked {
+        /// The database.
+        database: String,
+        /// Why.
+        why: String,
+    },
+    /// The cluster has no such database for this user.
+    #[error("there is no database {0:?} that you may use")]
+    NoDatabase(String),
+
+    /// A node does not prove who it is.
+    #[error("{node} is not who it should be: {why}")]
+    OtherNode {
+        /// The node.
+        node: String,
+        /// What is wrong with its certificate.
+        why: String,
+    },
+    /// A node has not proven what became of something that was sent early.
+    #[error("{node}: {why}")]
+    Unproven {
+        /// The node.
+        node: String,
+        /// In the words of the protocol.
+        why: String,
+    },
+    /// The native connection to a node failed.
+    #[error("the connection to {node} failed: {why}")]
+    NodeFailed {
+        /// The node.
+        node: String,
+        /// Why.
+        why: String,
+    },
+    /// A node speaks SSH alone, which was ruled out.
+    #[error("{node} speaks SSH alone, and {variable} asks for the native protocol")]
+    OnlySsh {
+        /// The node.
+        node: String,
+        /// The variable that rules SSH out.
+        variable: &'static str,
+    },
+    /// A node that was reached natively is said to know SSH alone.
+    #[error(
+        "{node} does not speak the native protocol any more, so the proxy says: its agent was replaced by an older one, an \
+         administrator has turned it off, or the proxy does not tell the truth"
+    )]
+    NoLongerNative {
+        /// The node.
+        node: String,
+    },
+    /// Another process of this user has failed for this program, and has said how.
+    #[error("{what}")]
+    Relayed {
+        /// What happened.
+        what: String,
+        /// What to try.
+        advice: Option<String>,
+        /// Of which kind it is.
+        kind: Kind,
+    },
+}
+
+/// How a handshake of TLS failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TlsFailure {
+    /// The cluster is not the one of a pin.
+    #[error("{proxy} is not the cluster of this pin: {said}")]
+    OtherPin {
+        /// The address.
+        proxy: String,
+        /// What is wrong.
+        said: String,
+    },
+    /// A certificate has expired.
+    #[error("a certificate has expired, or this machine's clock is wrong ({clock})")]
+    Expired {
+        /// What is wrong, and what the clock says.
+        clock: String,
+    },
+    /// A certificate is not valid yet.
+    #[error("a certificate is not valid yet, so this machine's clock is probably wrong ({clock})")]
+    NotYetValid {
+        /// What is wrong, and what the clock says.
+        clock: String,
+    },
+    /// The certificate is of another authority than the stored login's.
+    #[error(
+        "{proxy} is not the cluster you logged in to, or its certificate authority was replaced ({said})"
+    )]
+    UnknownIssuer {
+        /// The address.
+        proxy: String,
+        /// What is wrong.
+        said: String,
+    },
+    /// What answers does not speak TLS.
+    #[error("{proxy} does not speak TLS ({said})")]
+    NotSpoken {
+        /// The address.
+        proxy: String,
+        /// What is wrong.
+        said: String,
+    },
+    /// Anything else.
+    #[error("the TLS handshake with {proxy} failed: {said}")]
+    Other {
+        /// The address.
+        proxy: String,
+        /// What is wrong.
+        said: String,
+    },
+}
+
+impl Error {
+    /// An answer of the authority or the proxy. `doing` completes "cannot …".
+    pub fn answered(doing: impl fmt::Display, status: Status) -> Self {
+        Self::Answered { doing: doing.to_string(), status }
+    }
+
+    /// What happened, with the causes behind it, on one line and without what acts on a terminal: peers have a word in most of it.
+    #[must_use]
+    pub fn told(&self) -> String {
+        Foreign::new(chain(self, &self.to_string())).into()
+    }
+
+    /// A peer's word on several lines, such as of a document, where that is what happened.
+    #[must_use]
+    pub fn document(&self) -> Option<&str> {
+        match self {
+            Self::Answered { status, .. } if status.code() == Code::InvalidArgument => Some(status.message()),
+            _ => None,
+        }
+    }
+
+    /// Of which kind it is.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Failed { .. }
+            | Self::NoHome
+            | Self::SeveralLogins(_)
+            | Self::NoLoginTo(_)
+            | Self::Damaged { .. }
+            | Self::Unreadable { .. }
+            | Self::ForeignFile { .. }
+            | Self::OpenFile { .. }
+            | Self::Lacking(_) => Kind::Failed,
+            Self::Setting { .. } | Self::Address(_) | Self::Pin(_) => Kind::Usage,
+            Self::NoLogin | Self::NoLoginAt { .. } | Self::Expired { .. } => Kind::NotLoggedIn,
+            Self::NoDatabase(_) => Kind::Refused,
+            Self::Tls { why: TlsFailure::Expired { .. }, .. } => Kind::NotLoggedIn,
+            Self::Unreached { .. }
+            | Self::UnreachedByQuic { .. }
+            | Self::NoSocket { .. }
+            | Self::Unusable { .. }
+            | Self::Unshaken { .. }
+            | Self::Tls { .. }
+            | Self::NoPin { .. }
+            | Self::Node { .. }
+            | Self::StreamLost { .. }
+            | Self::Unasked { .. }
+            | Self::OtherNode { .. }
+            | Self::Unproven { .. }
+            | Self::NodeFailed { .. }
+            | Self::OnlySsh { .. }
+            | Self::NoLongerNative { .. } => Kind::Connection,
+            Self::Answered { status, .. } | Self::Lifetime { status } => of_status(status),
+            Self::Database { status, .. } => match of_status(status) {
+                kind @ (Kind::NotLoggedIn | Kind::Refused) => kind,
+                _ => Kind::Connection,
+            },
+            Self::Relayed { kind, .. } => *kind,
+        }
+    }
+}
+
+/// The kind of an answer.
+fn of_status(status: &Status) -> Kind {
+    match status.code() {
+        Code::Unauthenticated => Kind::NotLoggedIn,
+        Code::PermissionDenied => Kind::Refused,
+        Code::Unavailable => Kind::Connection,
+        _ => Kind::Failed,
+    }
+}
+
+/// What an authority or a proxy answers, in words.
+fn answered(doing: &str, status: &Status) -> String {
+    let said = status.message();
+    match status.code() {
+        Code::Unauthenticated
+        | Code::PermissionDenied
+        | Code::InvalidArgument
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::FailedPrecondition
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::ResourceExhausted => said.to_owned(),
+        // The authority was reached, and says itself what is the matter with it.
+        Code::Unavailable if was_reached(status) => format!("cannot {doing}: {said}"),
+        Code::Unimplemented => format!("cannot {doing}: the cluster does not know this request"),
+        _ => format!("cannot {doing}: {}", chain(status, said)),
+    }
+}
+
+/// Whether an answer is of the other end, and not of the connection.
+pub(crate) fn was_reached(status: &Status) -> bool {
+    status.source().is_none() && !status.message().is_empty()
+}
+
+/// The text of an error and of everything behind it that adds something.
+pub fn chain(error: &(dyn StdError + 'static), first: &str) -> String {
+    let mut text = first.to_owned();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let said = inner.to_string();
+        if !said.is_empty() && !text.contains(&said) {
+            if !text.is_empty() {
+                text.push_str(": ");
+            }
+            text.push_str(&said);
+        }
+        source = inner.source();
+    }
+    text
+}
+
+/// Says what was done when something failed.
+pub trait Doing<T> {
+    /// `doing` completes "cannot …".
+    ///
+    /// # Errors
+    /// What failed, as [`Error::Failed`].
+    fn doing(self, doing: impl fmt::Display) -> Result<T>;
+}
+
+impl<T, E: StdError + Send + Sync + 'static> Doing<T> for Result<T, E> {
+    fn doing(self, doing: impl fmt::Display) -> Result<T> {
+        self.map_err(|error| Error::Failed { doing: doing.to_string(), source: Arc::new(error) })
+    }
+}

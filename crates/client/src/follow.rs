@@ -1,0 +1,94 @@
+//! A profile that follows its cluster: when an answer says that another trust is in force than the one stored, it is
+//! fetched beside whatever the command does, with certificates of the CA that has taken over.
+//!
+//! The keys stay, and old and new certificates are both good while a rotation lasts: a program that reads the files at
+//! the same moment gets something that works.
+
+use std::fs::File;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use sallyport_wire::v1::FollowRequest;
+use sallyport_wire::v1::rotation_client::RotationClient;
+use tokio::task::JoinHandle;
+use tracing::debug;
+
+use super::channel::Follower;
+use super::profile::{self, Stored};
+use super::{authority, ssh_agent, trust};
+use crate::error::{Doing, Error, Result};
+
+/// A command that is done waits so long for the files to be written.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The one that this process has started.
+static FOLLOWING: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
+
+/// The profile of a login, which follows what it hears.
+#[derive(Debug)]
+pub(super) struct Profile(pub(super) Arc<Stored>);
+
+impl Follower for Profile {
+    fn hear(&self, version: &str) {
+        heard(Arc::clone(&self.0), version.to_owned());
+    }
+}
+
+/// Begins to follow, when there is a newer trust and nothing follows it yet.
+fn heard(stored: Arc<Stored>, version: String) {
+    let mut following = FOLLOWING.lock().unwrap_or_else(PoisonError::into_inner);
+    // A process that stays follows again and again.
+    if following.as_ref().is_some_and(|begun| !begun.is_finished())
+        || stored.trust_version().is_some_and(|held| held == version)
+    {
+        return;
+    }
+    *following = Some(tokio::spawn(async move {
+        if let Err(error) = follow(&stored, &version).await {
+            // The next command tries again, and the old certificates are good for now.
+            debug!(%error, "the profile could not follow its cluster");
+        }
+    }));
+}
+
+/// Lets what was begun come to an end.
+pub fn finish() -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        let begun = FOLLOWING.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(begun) = begun {
+            let _ = tokio::time::timeout(PATIENCE, begun).await;
+        }
+    })
+}
+
+async fn follow(stored: &Stored, version: &str) -> Result {
+    let path = stored.directory.join("follow.lock");
+    let lock = File::create(&path).doing(format!("write {}", path.display()))?;
+    // Of many commands at once, one does it.
+    if lock.try_lock().is_err() || stored.trust_version().is_some_and(|held| held == version) {
+        return Ok(());
+    }
+    let channel = authority::plain(stored).await?;
+    let request = FollowRequest {
+        ssh_certificate: stored.read("ssh_key-cert.pub")?,
+        tls_certificate_pem: stored.read("tls_cert.pem")?,
+    };
+    let answer = RotationClient::new(channel)
+        .follow(request)
+        .await
+        .map_err(|status| Error::answered("follow the cluster's certificate authorities", status))?
+        .into_inner();
+    let trust = answer.trust.ok_or_else(|| Error::Lacking("trust"))?;
+    let trust = trust::bundle(trust, &stored.profile.cluster);
+    let certificates = (!answer.ssh_certificate.is_empty())
+        .then_some((&*answer.ssh_certificate, &*answer.tls_certificate_pem));
+    let in_agent = certificates.is_some() && ssh_agent::holds(stored);
+    profile::update(stored, &trust, &answer.version, certificates)?;
+    debug!(version = answer.version, anew = certificates.is_some(), "the profile follows its cluster");
+    if in_agent {
+        // The old certificate ends there by itself.
+        ssh_agent::add(stored).await.doing("hand the certificate that was signed anew to ssh-agent")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! A client of a Sallyport cluster: the stored login, connections to the proxy and the authority, and the streams inside them.
+//!
+//! A program that reaches nodes or databases embeds this. It begins with [`profile::Profiles`], which has the logins of a user;
+//! [`connect::proxy`] makes a connection with one of them, and [`transport::open`] a stream to a node, for an SSH client.
+//! [`login::Login`] makes a login. Channels keep the stored login up to date while the cluster changes its certificate authorities
+//! ([`follow`]). A program that uses QUIC lets [`carrier::finish`] end its connections.
+//!
+//! Nothing here reads arguments, asks a person or prints. Errors ([`error::Error`]) say what happened, of which kind it is, and what
+//! to try. Some settings are variables of the environment: `SALLYPORT_CARRIER` ([`carrier`]) and `SALLYPORT_FRONT` ([`native`]).
+
+mod advice;
+pub mod authority;
+pub mod carrier;
+pub mod channel;
+pub mod connect;
+pub mod database_agents;
+pub mod dial;
+pub mod error;
+pub mod follow;
+pub mod liveness;
+pub mod login;
+pub mod native;
+pub mod native_history;
+pub mod profile;
+mod signing;
+pub mod ssh_agent;
+pub mod times;
+pub mod trace;
+pub mod transport;
+pub mod trust;
+mod vouched;

@@ -1,0 +1,158 @@
+//! A login: fresh keys, which the authority certifies for a password and a one-time code, and which are then stored.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use sallyport_access::{Login as OsLogin, RoleName, UserName};
+use sallyport_ca::{TrustBundle, keys};
+use sallyport_sal::{Suite, selection};
+use sallyport_wire::v1::login_client::LoginClient;
+use sallyport_wire::v1::{LoginRequest, LoginResponse, PingRequest};
+use sallyport_wire::{convert, fips};
+use time::OffsetDateTime;
+use tokio::task::JoinHandle;
+
+use super::authority::{self, FirstTrust};
+use super::channel::Channel;
+use super::profile::{Material, Profile, Profiles, Stored};
+use super::trust;
+use crate::error::{Doing, Error, Result};
+
+/// A login that has begun: the authority was reached, and the keys are being made while the user types.
+#[derive(Debug)]
+pub struct Login {
+    /// The cluster's name, as the authority gives it.
+    pub cluster: String,
+    /// The cluster's clock, where the authority tells it.
+    pub time: Option<OffsetDateTime>,
+    /// Whether the cluster requires a one-time code of every user.
+    pub requires_code: bool,
+    client: LoginClient<Channel>,
+    proxy: String,
+    user: UserName,
+    keys: JoinHandle<Result<(keys::SshKeyPair, keys::TlsKey)>>,
+}
+
+/// What the user proves who they are with.
+pub struct Secrets {
+    /// The password.
+    pub password: String,
+    /// The one-time code; empty where the user has no second factor.
+    pub otp: String,
+}
+
+/// A login that has succeeded.
+#[derive(Debug)]
+pub struct LoggedIn {
+    /// What is stored of it.
+    pub stored: Stored,
+    /// What the cluster has its users read; may be empty.
+    pub message_of_the_day: String,
+}
+
+impl Login {
+    /// Reaches the authority of the cluster at an address, and begins to make keys.
+    ///
+    /// # Errors
+    /// The authority cannot be reached, or is not the one that `first` says.
+    pub fn begin<'a>(
+        proxy: &'a str,
+        first: &'a FirstTrust,
+        user: &'a UserName,
+    ) -> BoxFuture<'a, Result<Self>> {
+        Box::pin(async move {
+            let mut client = authority::login(proxy, first).await?;
+            let ping = client
+                .ping(PingRequest {})
+                .await
+                .map_err(|status| Error::answered("reach the authority", status))?
+                .into_inner();
+            Ok(Self {
+                time: ping.time.as_ref().and_then(convert::time_from_proto),
+                requires_code: ping.second_factor == "required",
+                // An authority that does not say, or that says a suite of a newer release, gets keys that every release reads.
+                keys: fresh_keys(user, ping.suite.parse().unwrap_or_default()),
+                cluster: ping.cluster,
+                client,
+                proxy: proxy.to_owned(),
+                user: user.clone(),
+            })
+        })
+    }
+
+    /// Has the keys certified for at most `ttl`, by default for as long as the user's roles allow, and stores them.
+    ///
+    /// # Errors
+    /// The authority refuses, or the files cannot be written.
+    pub fn finish(
+        mut self,
+        profiles: &Profiles,
+        secrets: Secrets,
+        ttl: Option<Duration>,
+    ) -> BoxFuture<'_, Result<LoggedIn>> {
+        Box::pin(async move {
+            let (ssh, tls) = self.keys.await.doing("make keys")??;
+            let request = LoginRequest {
+                user: self.user.to_string(),
+                password: secrets.password,
+                otp: secrets.otp,
+                ssh_public_key: ssh.public_line().to_owned(),
+                tls_public_key: tls.spki_der().to_vec().into(),
+                ttl: ttl.map(convert::duration_to_proto),
+            };
+            let response = self
+                .client
+                .login_with_password(fips::saying(request, selection::global().is_fips()))
+                .await
+                .map_err(|status| match ttl.is_some() && status.message().contains("lifetime") {
+                    true => Error::Lifetime { status },
+                    false => Error::answered("log in", status),
+                })?
+                .into_inner();
+            let profile = profile_of(&self.proxy, &self.user, &response)?;
+            let stored = profiles.save(
+                &profile,
+                &Material {
+                    ssh_private_openssh: &ssh.private_openssh(),
+                    ssh_public_line: ssh.public_line(),
+                    ssh_certificate_line: &response.ssh_certificate,
+                    tls_key_pem: &tls.pkcs8_pem(),
+                    tls_certificate_pem: &response.tls_certificate_pem,
+                    trust: &trust_of(&response)?,
+                },
+            )?;
+            Ok(LoggedIn { stored, message_of_the_day: response.message_of_the_day })
+        })
+    }
+}
+
+/// Two fresh keys for each login: a certificate never outlives the one login that it came from. RSA takes a moment, for which the
+/// user does not wait.
+fn fresh_keys(user: &UserName, suite: Suite) -> JoinHandle<Result<(keys::SshKeyPair, keys::TlsKey)>> {
+    let comment = user.to_string();
+    tokio::task::spawn_blocking(move || {
+        let ssh = keys::SshKeyPair::generate(suite, &comment).doing("make an SSH key")?;
+        Ok((ssh, keys::TlsKey::generate(suite).doing("make a TLS key")?))
+    })
+}
+
+fn profile_of(proxy: &str, user: &UserName, response: &LoginResponse) -> Result<Profile> {
+    let odd = "understand the authority's answer";
+    Ok(Profile {
+        proxy: proxy.to_owned(),
+        cluster: response.cluster.parse().doing(odd)?,
+        user: user.clone(),
+        roles: response.roles.iter().map(RoleName::new).collect::<Result<_, _>>().doing(odd)?,
+        logins: response.logins.iter().map(OsLogin::new).collect::<Result<_, _>>().doing(odd)?,
+        valid_until: response
+            .valid_until
+            .as_ref()
+            .and_then(convert::time_from_proto)
+            .ok_or_else(|| Error::Lacking("end of validity"))?,
+    })
+}
+
+fn trust_of(response: &LoginResponse) -> Result<TrustBundle> {
+    let sent = response.trust.clone().ok_or_else(|| Error::Lacking("trust"))?;
+    Ok(trust::bundle(sent, &response.cluster.parse().doing("understand the authority's answer")?))
+}

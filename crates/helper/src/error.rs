@@ -1,0 +1,153 @@
+//! Why a stream by the helper did not come to be, or has ended.
+
+use sallyport_access::text::Foreign;
+use sallyport_client::error::{Error as ClientError, Kind, chain};
+
+/// What something comes to.
+pub type Result<T = (), E = Error> = std::result::Result<T, E>;
+
+/// Why a stream by the helper did not come to be, or has ended.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// It would have been so without a helper.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The helper has ended below a stream.
+    #[error("the connection was lost: the helper daemon has ended")]
+    Ended,
+    /// The input or the output of a program cannot be waited for.
+    #[error("the helper cannot wait for input and output: {0}")]
+    CannotWait(String),
+    /// The stream has ended.
+    #[error("the connection was lost{}", because(.why.as_deref()))]
+    Lost {
+        /// Why, where that is known.
+        why: Option<String>,
+    },
+    /// A node does not answer.
+    #[error("{node} did not answer within {seconds} s")]
+    NodeSilent {
+        /// The node.
+        node: String,
+        /// How long it had.
+        seconds: u64,
+    },
+    /// No agent of a database answers.
+    #[error("no agent of {database} answered within {seconds} s")]
+    AgentSilent {
+        /// The database.
+        database: String,
+        /// How long they had.
+        seconds: u64,
+    },
+    /// The connection to a database's agent has ended.
+    #[error("the connection to {database} was lost: {why}")]
+    AgentLost {
+        /// The database.
+        database: String,
+        /// Why.
+        why: String,
+    },
+    /// The connection to a database's agent did not come to be.
+    #[error("the connection to the agent of {database} failed: {why}")]
+    AgentFailed {
+        /// The database.
+        database: String,
+        /// Why.
+        why: String,
+    },
+    /// What answers for a database is none of the agents that may.
+    #[error("who answers for {database} is none of its agents: {why}")]
+    OtherAgent {
+        /// The database.
+        database: String,
+        /// What is wrong with its certificate.
+        why: String,
+    },
+    /// What answers for a database is no host.
+    #[error("{0} is no agent")]
+    NoAgent(String),
+    /// The proxy ends the user's TLS, where the authority says that it does not.
+    #[error(
+        "the way to {database} does not go on to its agent end to end, as the authority says that it does: the proxy is of an \
+         earlier release, or does not tell the truth"
+    )]
+    NotEndToEnd {
+        /// The database.
+        database: String,
+    },
+    /// Something was sent early, and the node has not proven what became of it.
+    #[error("{}", perhaps_done(.0))]
+    PerhapsDone(Box<Error>),
+}
+
+/// What may be so when something was said early and not answered,
+const PERHAPS_DONE: &str = "what was asked may have been done";
+/// and what to do then.
+const LOOK: &str = "look whether it was done before you do it again";
+
+fn because(why: Option<&str>) -> String {
+    why.map(|why| format!(": {why}")).unwrap_or_default()
+}
+
+fn perhaps_done(error: &Error) -> String {
+    let said = error.told();
+    if said.contains(PERHAPS_DONE) { said } else { format!("{said}; {PERHAPS_DONE}") }
+}
+
+impl Error {
+    /// What happened, with the causes behind it, on one line and without what acts on a terminal.
+    #[must_use]
+    pub fn told(&self) -> String {
+        match self {
+            Self::Client(error) => error.told(),
+            other => Foreign::new(chain(other, &other.to_string())).into(),
+        }
+    }
+
+    /// The next command to try, or what to look at.
+    #[must_use]
+    pub fn advice(&self) -> Option<String> {
+        let advice = match self {
+            Self::Client(error) => return error.advice(),
+            Self::Ended => "connect again; SALLYPORT_CONNECT=off goes without it",
+            Self::CannotWait(_) => "connect again with SALLYPORT_CONNECT=off, which goes without it",
+            Self::Lost { .. } | Self::AgentLost { .. } | Self::NoAgent(_) => return None,
+            Self::NodeSilent { .. } => "sallyport ls  (is it online?)",
+            Self::AgentSilent { .. } => "sallyport db ls",
+            Self::AgentFailed { .. } => "sallyport status  (is the certificate still valid?)",
+            Self::OtherAgent { .. } => {
+                "do not go on before you know why: ask an administrator whether the proxy can be trusted"
+            }
+            Self::NotEndToEnd { .. } => "ask an administrator to update the proxy",
+            Self::PerhapsDone(_) => LOOK,
+        };
+        Some(advice.to_owned())
+    }
+
+    /// Of which kind it is.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Client(error) => error.kind(),
+            Self::PerhapsDone(error) => error.kind(),
+            Self::Lost { .. } | Self::NoAgent(_) => Kind::Failed,
+            Self::Ended
+            | Self::CannotWait(_)
+            | Self::NodeSilent { .. }
+            | Self::AgentSilent { .. }
+            | Self::AgentLost { .. }
+            | Self::AgentFailed { .. }
+            | Self::OtherAgent { .. }
+            | Self::NotEndToEnd { .. } => Kind::Connection,
+        }
+    }
+
+    /// The same, for a stream that is not only the helper's.
+    pub(crate) fn of_stream(self) -> ClientError {
+        match self {
+            Self::Client(error) => error,
+            other => ClientError::Relayed { what: other.told(), advice: other.advice(), kind: other.kind() },
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! The helper itself: takes requests until nobody has needed it for a while, or it is told to stop.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::LocalBoxFuture;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
+use rustix::process::{Resource, Rlimit};
+use serde_json::json;
+use time::OffsetDateTime;
+use tokio::io::{AsyncWriteExt, Interest};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, info, warn};
+
+use super::end_to_end::{EndToEnd, Own};
+use super::ends::Ends;
+use super::forwarder::{Forwarder, Target};
+use super::native::{Native, Nodes};
+use super::relay::{self, Relays};
+use super::request::{HEAD_BYTES, LONGEST_BODY, Request, answer, encode_error};
+use super::socket::{self, Place};
+use super::transports::{Login, Transports};
+use crate::error::Result;
+use sallyport_client::error::Doing;
+use sallyport_client::profile::{Profiles, Stored};
+use sallyport_client::times;
+
+/// How often it looks whether it is still wanted.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+/// A program sends its request as soon as it is connected.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(3);
+/// After an accept that failed: descriptors come back when streams end.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Descriptors of a hundred streams: of each the socket, the input and the output, and a connection to the proxy, which
+/// is five times what they need while nothing is replaced.
+const DESCRIPTORS_PER_HUNDRED: u64 = 301;
+/// For everything else: what the process itself needs, and those who are told to go alone.
+const DESCRIPTORS_ASIDE: u64 = 64;
+/// So many beyond the most are still heard, to be told to go alone or how it stands. More are closed unheard, which says
+/// the same.
+const HEARD_BESIDE: usize = 8;
+/// What a native stream, and one to a database, takes of the room for streams.
+const NATIVE_ROOM: usize = 2;
+/// However many descriptors there may be.
+const MOST_STREAMS: u64 = 20_000;
+
+/// What the tasks of a helper share.
+struct Helper {
+    transports: Transports,
+    proxy: String,
+    idle: Duration,
+    started: OffsetDateTime,
+    most: usize,
+    open: Cell<usize>,
+    /// What is open, a native stream and one to a database counted twice: each has two descriptors more, between TLS and its way.
+    room: Cell<usize>,
+    nodes: Nodes,
+    relays: Relays,
+    /// For databases.
+    own: Own,
+    served: Cell<u64>,
+    /// Since when nothing is open.
+    quiet: Cell<Instant>,
+    stop: Notify,
+}
+
+/// Serves one profile. `ready` is called once requests are taken.
+pub fn run(
+    profiles: &Profiles,
+    directory: PathBuf,
+    proxy: String,
+    idle: Duration,
+    ready: Box<dyn FnOnce()>,
+) -> LocalBoxFuture<'_, Result> {
+    Box::pin(async move {
+        let place = Place::of(&directory);
+        place.create().doing("make the helper's directory")?;
+        let lock = place.lock_file("running").doing("open the helper's lock")?;
+        if lock.try_lock().is_err() {
+            // The other one answers whoever waits for this one.
+            ready();
+            return Ok(());
+        }
+        let listener = place.listen().doing(format!("listen on {}", place.socket().display()))?;
+        listener.set_nonblocking(true).doing("set up the socket")?;
+        let listener = UnixListener::from_std(listener).doing("set up the socket")?;
+        let inode = inode(&place);
+        let helper = Helper {
+            transports: Transports::new(profiles.clone(), directory),
+            proxy,
+            idle,
+            started: OffsetDateTime::now_utc(),
+            most: most_streams(),
+            open: Cell::new(0),
+            room: Cell::new(0),
+            nodes: Nodes::default(),
+            relays: Relays::default(),
+            own: Own::default(),
+            served: Cell::new(0),
+            quiet: Cell::new(Instant::now()),
+            stop: Notify::new(),
+        };
+        if let Login::Valid(stored) = helper.transports.login()
+            && let Err(error) = helper.relays.of(&stored)
+        {
+            warn!(%error, "ssh goes end to end");
+        }
+        info!(pid = std::process::id(), ?idle, streams = helper.most, "the helper daemon takes requests");
+        ready();
+        let tasks = tokio::task::LocalSet::new();
+        let helper = std::rc::Rc::new(helper);
+        tasks.run_until(listen(helper, listener, &place, inode, lock)).await;
+        Ok(())
+    })
+}
+
+/// The socket's number in its file system: another one there means that this helper was replaced.
+fn inode(place: &Place) -> Option<u64> {
+    std::fs::symlink_metadata(place.socket()).ok().map(|metadata| metadata.ino())
+}
+
+fn most_streams() -> usize {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let current = match rustix::process::setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    let descriptors = current.unwrap_or(u64::MAX).saturating_sub(DESCRIPTORS_ASIDE);
+    let streams = descriptors.saturating_mul(100) / DESCRIPTORS_PER_HUNDRED;
+    usize::try_from(streams.min(MOST_STREAMS)).unwrap_or(0)
+}
+
+async fn listen(
+    helper: std::rc::Rc<Helper>,
+    listener: UnixListener,
+    place: &Place,
+    inode: Option<u64>,
+    lock: File,
+) {
+    let tasks = TaskTracker::new();
+    let serve = |stream: UnixStream| {
+        if tasks.len() >= helper.most.saturating_add(HEARD_BESIDE) {
+            // One more would take the descriptors that those who were taken need. What is closed unheard goes alone.
+            let _ = rustix::net::send(&stream, &[answer::DIRECT], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+            return;
+        }
+        let helper = std::rc::Rc::clone(&helper);
+        tasks.spawn_local(async move { helper.serve(stream).await });
+    };
+    let mut failing = false;
+    let mut look = tokio::time::interval(LOOK_INTERVAL.min(helper.idle.max(Duration::from_millis(100))));
+    let why = loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    failing = false;
+                    serve(stream);
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut failing, true) {
+                        warn!(%error, "cannot take requests");
+                    }
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            _ = look.tick() => {
+                if self::inode(place) != inode {
+                    break "its socket is gone: the login was forgotten";
+                }
+                if tasks.is_empty() && helper.quiet.get().elapsed() >= helper.idle {
+                    break "nobody has needed it for a while";
+                }
+            }
+            () = helper.stop.notified() => break "it was told to",
+        }
+    };
+    // From here on another helper may take over. Who came to this one in time is still served.
+    if self::inode(place) == inode {
+        let _ = std::fs::remove_file(place.socket());
+    }
+    drop(lock);
+    while let Ok(Ok((stream, _))) = tokio::time::timeout(Duration::ZERO, listener.accept()).await {
+        serve(stream);
+    }
+    drop(listener);
+    info!(reason = why, open = tasks.len(), "the helper daemon takes no more requests");
+    helper.transports.forget();
+    helper.nodes.forget();
+    helper.relays.forget();
+    helper.own.forget();
+    tasks.close();
+    tasks.wait().await;
+    info!(served = helper.served.get(), "the helper daemon has ended");
+}
+
+impl Helper {
+    async fn serve(&self, mut stream: UnixStream) {
+        match socket::is_me(&stream) {
+            Ok(true) => {}
+            Ok(false) => return warn!("a request of another user was refused"),
+            Err(error) => return warn!(%error, "a request of nobody knows whom was refused"),
+        }
+        let (request, descriptors) = match tokio::time::timeout(REQUEST_PATIENCE, receive(&stream)).await {
+            Ok(Ok(received)) => received,
+            Ok(Err(error)) => return debug!(%error, "a request was not understood"),
+            Err(_) => return debug!("a request did not come"),
+        };
+        match request {
+            Request::Ssh { node, login } => {
+                self.carry(stream, Target::Ssh { node, login }, descriptors).await;
+            }
+            Request::Native { node, login } => self.native(stream, node, login, descriptors).await,
+            Request::Relay { node, login } => self.relay(stream, node, login, descriptors).await,
+            Request::Database { name, early } => self.database(stream, name, early, descriptors).await,
+            Request::Status => {
+                let _ = stream.write_all(&self.status()).await;
+            }
+            Request::Stop => {
+                self.stop.notify_one();
+                let _ = stream.write_all(&self.status()).await;
+            }
+        }
+    }
+
+    fn status(&self) -> Vec<u8> {
+        let (transports, made, with_ticket) = self.transports.counts();
+        let (native, early) = self.nodes.counts();
+        let status = json!({
+            "pid": std::process::id(),
+            "version": env!("CARGO_PKG_VERSION"),
+            "proxy": self.proxy,
+            "since": times::timestamp(self.started),
+            "idle_seconds": self.idle.as_secs(),
+            "streams": self.open.get(),
+            "served": self.served.get(),
+            "native": native,
+            "early": early,
+            "transports": transports,
+            "transports_made": made,
+            "transports_early": with_ticket,
+        });
+        let mut said = vec![answer::SAID];
+        said.extend(status.to_string().into_bytes());
+        said
+    }
+
+    async fn native(&self, mut stream: UnixStream, node: String, login: String, descriptors: Vec<OwnedFd>) {
+        let Some((ends, stored, _guard)) = self.accept(descriptors, NATIVE_ROOM) else {
+            let _ = stream.write_all(&[answer::DIRECT]).await;
+            return;
+        };
+        if stream.write_all(&[answer::TAKEN]).await.is_err() {
+            return;
+        }
+        let native = Native { nodes: &self.nodes, transports: &self.transports, node, login, words: &stream };
+        let said = match native.run(stored, ends).await {
+            Ok(true) => vec![answer::ENDED],
+            Ok(false) => vec![answer::SSH_ALONE],
+            Err(error) => encode_error(&error),
+        };
+        let _ = stream.write_all(&said).await;
+    }
+
+    async fn database(
+        &self,
+        mut stream: UnixStream,
+        database: String,
+        early: Vec<u8>,
+        descriptors: Vec<OwnedFd>,
+    ) {
+        let Some((ends, stored, _guard)) = self.accept(descriptors, NATIVE_ROOM) else {
+            let _ = stream.write_all(&[answer::DIRECT]).await;
+            return;
+        };
+        if stream.write_all(&[answer::TAKEN]).await.is_err() {
+            return;
+        }
+        debug!(database, "a connection to a database begins");
+        let said = match ends.open().map_err(|error| relay::cannot_wait(&error)) {
+            Ok((input, output)) => {
+                let (transports, own, program) = (&self.transports, &self.own, Some(&stream));
+                EndToEnd { own, transports, database, early, input, output, program }.run(stored).await
+            }
+            Err(error) => Err(error),
+        };
+        let said = said.map_or_else(|error| encode_error(&error), |()| vec![answer::ENDED]);
+        let _ = stream.write_all(&said).await;
+    }
+
+    async fn carry(&self, mut stream: UnixStream, target: Target, descriptors: Vec<OwnedFd>) {
+        let Some((ends, stored, _guard)) = self.accept(descriptors, 1) else {
+            let _ = stream.write_all(&[answer::DIRECT]).await;
+            return;
+        };
+        // Said before anything is read or set on what came: whoever does not hear it goes on with both as they were.
+        if stream.write_all(&[answer::TAKEN]).await.is_err() {
+            return;
+        }
+        let said = self.forward(&stream, target, ends, stored).await;
+        let said = said.map_or_else(|error| encode_error(&error), |()| vec![answer::ENDED]);
+        let _ = stream.write_all(&said).await;
+    }
+
+    /// Carries bytes as they are.
+    async fn forward(&self, program: &UnixStream, target: Target, ends: Ends, stored: Arc<Stored>) -> Result {
+        debug!(?target, "a stream begins");
+        let (input, output) = ends.open().map_err(|error| relay::cannot_wait(&error))?;
+        let (transports, early, program) = (&self.transports, Vec::new(), Some(program));
+        Forwarder { transports, target, early, input, output, program, told: None }.run(stored).await
+    }
+
+    /// Ends SSH here where the node has a native door, else carries it.
+    async fn relay(&self, mut stream: UnixStream, node: String, login: String, descriptors: Vec<OwnedFd>) {
+        let Some((ends, stored, _guard)) = self.accept(descriptors, NATIVE_ROOM) else {
+            let _ = stream.write_all(&[answer::DIRECT]).await;
+            return;
+        };
+        if stream.write_all(&[answer::TAKEN]).await.is_err() {
+            return;
+        }
+        let (nodes, transports) = (&self.nodes, &self.transports);
+        let native = Native { nodes, transports, node: node.clone(), login: login.clone(), words: &stream };
+        let carried = match self.relays.of(&stored) {
+            Ok(relay) => native.relay(stored.clone(), &relay, ends).await,
+            Err(error) => {
+                warn!(%error, "ssh goes end to end");
+                Ok(Some(ends))
+            }
+        };
+        let said = match carried {
+            Ok(None) => Ok(()),
+            Ok(Some(ends)) => self.forward(&stream, Target::Ssh { node, login }, ends, stored).await,
+            Err(error) => Err(error),
+        };
+        let said = said.map_or_else(|error| encode_error(&error), |()| vec![answer::ENDED]);
+        let _ = stream.write_all(&said).await;
+    }
+
+    /// Whether a stream can be taken; it counts from here on. What came with it was only looked at.
+    fn accept(&self, descriptors: Vec<OwnedFd>, room: usize) -> Option<(Ends, Arc<Stored>, Begun<'_>)> {
+        if self.room.get() + room > self.most {
+            debug!(open = self.open.get(), "as many streams as there can be");
+            return None;
+        }
+        let ends = match Ends::new(descriptors) {
+            Ok(ends) => ends,
+            Err(error) => {
+                debug!(%error, "descriptors that cannot be waited for");
+                return None;
+            }
+        };
+        match self.transports.login() {
+            Login::Valid(stored) => Some((ends, stored, self.begin(room))),
+            Login::Unusable => None,
+        }
+    }
+
+    fn begin(&self, room: usize) -> Begun<'_> {
+        self.open.set(self.open.get() + 1);
+        self.room.set(self.room.get() + room);
+        self.served.set(self.served.get() + 1);
+        Begun { helper: self, room }
+    }
+}
+
+/// Counts a stream while it lasts.
+struct Begun<'a> {
+    helper: &'a Helper,
+    room: usize,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        let helper = self.helper;
+        helper.open.set(helper.open.get().saturating_sub(1));
+        helper.room.set(helper.room.get().saturating_sub(self.room));
+        helper.quiet.set(Instant::now());
+    }
+}
+
+/// Reads a request and what comes with it.
+async fn receive(stream: &UnixStream) -> io::Result<(Request, Vec<OwnedFd>)> {
+    let mut bytes = Vec::new();
+    let mut descriptors = Vec::new();
+    loop {
+        let count = stream
+            .async_io(Interest::READABLE, || {
+                let mut buffer = [0; HEAD_BYTES + LONGEST_BODY];
+                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+                let mut control = RecvAncillaryBuffer::new(&mut space);
+                let received = rustix::net::recvmsg(
+                    stream,
+                    &mut [IoSliceMut::new(&mut buffer)],
+                    &mut control,
+                    RecvFlags::CMSG_CLOEXEC,
+                )?;
+                for message in control.drain() {
+                    if let RecvAncillaryMessage::ScmRights(came) = message {
+                        descriptors.extend(came);
+                    }
+                }
+                bytes.extend_from_slice(buffer.get(..received.bytes).unwrap_or_default());
+                Ok(received.bytes)
+            })
+            .await?;
+        match Request::decode(&bytes).map_err(io::Error::other)? {
+            Some(request) => return Ok((request, descriptors)),
+            None if count == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            None => {}
+        }
+    }
+}
