@@ -216,7 +216,7 @@ fn workloads_users_and_tokens_are_made_by_hand() {
     let said = stderr(&output);
     let token = stdout(&ok(output));
     assert_eq!(token.trim().split('.').count(), 3);
-    assert!(said.contains("Whoever has it can use it"), "{said}");
+    assert!(said.contains("Every holder can use it"), "{said}");
     ok(sign(&["--format", "jwt-svid", "--id", "/web", "--audience", "db", "--out", &at("token")]));
     assert_eq!(fs::metadata(dir.join("token")).unwrap().permissions().mode() & 0o777, 0o600);
     let jwks = json(cluster.admin(&["ca", "export", "--kind", "jwt"]));

@@ -498,7 +498,7 @@ fn where_sshd_trusts_the_user_ca_alone_the_users_own_key_signs_and_the_proxy_rec
     let yaml = stdout(&ok(cluster.admin(&["get", "node/db-1"])));
     assert!(yaml.contains("trust: user"), "{yaml}");
 
-    // Our client, on its own connection and through the resident helper.
+    // Our client, on its own connection and through the helper daemon.
     for (resident, words) in [("off", "first"), ("", "second")] {
         let mut command = bob.command(&["ssh", &login("db-1"), &format!("echo {words} [$SSH_AUTH_SOCK]")]);
         let output = ok(command.env("SALLYPORT_CONNECT", resident).output().unwrap());

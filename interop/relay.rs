@@ -1,4 +1,4 @@
-//! Stock clients whose SSH ends in the resident helper, which goes on to the node natively: what they do, what they read
+//! Stock clients whose SSH ends in the helper daemon, which goes on to the node natively: what they do, what they read
 //! when something is refused, and that nothing is lost where SSH has to go end to end.
 
 use std::fs;
@@ -315,10 +315,10 @@ fn ssh_goes_end_to_end_where_it_has_to() {
     ok(ssh_command(&config).args([&web, "true"]).env("SALLYPORT_CONNECT", "off").output().unwrap());
     assert_eq!(alice.natives(), 1);
 
-    // The agent is replaced by one without a native door: the helper has tickets of the one before.
+    // The agent is replaced by one without a native listener: the helper has tickets of the one before.
     let node = cluster.path("node-web-1.yaml");
-    let with_door = fs::read_to_string(&node).unwrap();
-    fs::write(&node, format!("{with_door}  native_door: false\n")).unwrap();
+    let with_listener = fs::read_to_string(&node).unwrap();
+    fs::write(&node, format!("{with_listener}  native_door: false\n")).unwrap();
     cluster.node("web-1").kill_9();
     cluster.restart_node("web-1");
     wait_for("the node to be back", || ssh(&before, &[&web, "true"]).status.success().then_some(()));

@@ -22,7 +22,7 @@ fn stock_ssh_is_hybrid() -> bool {
     stdout(&kex).contains("mlkem768x25519-sha256")
 }
 
-/// Stock `ssh` to the node. One that ends in the resident helper does not leave the machine, and no suite is asked of it.
+/// Stock `ssh` to the node. One that ends in the helper daemon does not leave the machine, and no suite is asked of it.
 fn end_to_end(alice: &User, arguments: &[&str]) -> Output {
     let mut command = ssh_command(&alice.ssh_config(&[]));
     command.args(arguments).env("SALLYPORT_FRONT", "ssh").output().expect("run ssh")

@@ -16,7 +16,7 @@ fn names(trace: &Value) -> Vec<&str> {
     trace["phases"].as_array().unwrap().iter().map(|phase| phase["name"].as_str().unwrap()).collect()
 }
 
-/// With the resident helper's help, or without, by SSH.
+/// With the helper daemon's help, or without, by SSH.
 fn traced(user: &User, helper: &str, arguments: &[&str]) -> Output {
     traced_by(user, "ssh", helper, arguments)
 }
@@ -28,7 +28,7 @@ fn traced_by(user: &User, front: &str, helper: &str, arguments: &[&str]) -> Outp
 }
 
 #[test]
-fn the_native_door_takes_one_handshake_and_none_with_a_ticket() {
+fn the_native_protocol_takes_one_handshake_and_none_with_a_ticket() {
     let (_cluster, alice) = Cluster::with_node();
     let web = target("web-1");
     let cold = ok(traced_by(&alice, "native", "off", &[&web, "echo out"]));
@@ -115,7 +115,7 @@ fn a_cold_connection_shows_every_phase_and_counts_round_trips() {
 }
 
 #[test]
-fn the_resident_helper_says_whether_it_was_warm() {
+fn the_helper_daemon_says_whether_it_was_warm() {
     let (_cluster, alice) = Cluster::with_node();
     let web = target("web-1");
     let first = told(&ok(traced(&alice, "30s", &[&web, "true"])));

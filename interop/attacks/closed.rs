@@ -90,7 +90,7 @@ fn no_process_that_holds_keys_is_read_by_its_account_or_dumps_its_memory() {
     let login =
         ["login", "--proxy", &nowhere, "--user", "alice", "--ca-pin", &cluster.pin, "--password-stdin"];
     let login: Vec<_> = login.map(std::ffi::OsString::from).into();
-    for (what, words) in [("the resident helper", helper), ("a command", login)] {
+    for (what, words) in [("the helper daemon", helper), ("a command", login)] {
         let mut command = with_cores(confined(PROGRAM).args(words));
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();

@@ -92,13 +92,13 @@ fn policy(setting: &str, path: Option<&Path>) -> CliResult<Policy> {
             .map(|lack| lack.primitive.to_string())
             .collect();
         if !lacks.is_empty() {
-            return Err(refused(format!("nobody serves {}", lacks.join(", "))));
+            return Err(refused(format!("no source has {}", lacks.join(", "))));
         }
     }
     Ok(policy)
 }
 
-/// The profile that nobody asked for: none, or one that cannot be read, is no reason to stop.
+/// The profile that is used without being asked for: none, or one that cannot be read, is no reason to stop.
 fn found(path: &Path) -> Mode {
     match Profile::read(path) {
         Ok(profile) => Mode::Measured(profile),
@@ -136,7 +136,7 @@ mod tests {
         // A build with the FIPS module has no source that lacks what is indispensable.
         if provider::by_name("libcrux").is_some() {
             let lacking = refused("only:libcrux");
-            assert!(lacking.contains("nobody serves generate/ed25519"), "{lacking}");
+            assert!(lacking.contains("no source has generate/ed25519"), "{lacking}");
         }
         assert_eq!(
             refused("measured"),

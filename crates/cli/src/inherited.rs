@@ -1,4 +1,4 @@
-//! What whoever started this process has left open by mistake.
+//! What the program that started this process has left open by mistake.
 
 /// Closes every descriptor but standard input, output and error. Nothing of this process's own may be open yet: a service
 /// would hand on to its sessions what its starter, a shell or a supervisor, forgot to close.

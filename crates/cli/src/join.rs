@@ -63,7 +63,7 @@ pub(crate) struct Openssh {
     /// Print a systemd service and timer that renew.
     #[arg(long, conflicts_with_all = ["token", "renew", "watch"])]
     print_timer: bool,
-    /// Trust only what proxies bring: nobody comes in past them, and every session is recorded there.
+    /// Trust only what proxies bring: no user comes in past them, and every session is recorded there.
     #[arg(long)]
     proxy_only: bool,
     /// Trust the users' own certificates alone: a proxy that records there has the user's agent sign.

@@ -114,7 +114,7 @@ pub(crate) fn print(nodes: &[NodeInfo], verbose: bool, format: NodeFormat, none:
             let shown = node.labels.iter().filter(|(key, _)| verbose || !key.starts_with(HOST_PREFIX));
             let mut labels: Vec<String> = shown.map(|(key, value)| format!("{key}={value}")).collect();
             labels.sort();
-            // Nobody asks a registered server whether it is there before somebody goes there.
+            // No service asks a registered server whether it is there before a user goes there.
             let state = match (node.kind.as_str(), node.online) {
                 ("openssh", _) => "registered",
                 (_, true) => "online",

@@ -274,7 +274,7 @@ fn add(total: &mut Outcome, more: Outcome) {
     total.failures.extend(more.failures);
 }
 
-/// A bar for each file on its way. None when nobody looks, or was asked for quiet.
+/// A bar for each file on its way. None without a terminal, or when quiet is asked for.
 struct Bars {
     screen: Option<Arc<Screen>>,
 }

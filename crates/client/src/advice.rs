@@ -5,7 +5,14 @@ use tonic::{Code, Status};
 use crate::error::{Error, TlsFailure, was_reached};
 
 /// What to do when something was said early and not answered.
-pub(crate) const LOOK: &str = "look whether it was done before you do it again";
+pub const LOOK: &str = "look whether it was done before you do it again";
+
+/// When a connection was lost.
+pub const AGAIN: &str = "connect again; sallyport status  (is the proxy up, and reachable from here?)";
+/// When what answers is no cluster.
+const ONE_ADDRESS: &str = "check the port: a cluster has one address for everything";
+/// When the cluster says less, or more, than this release knows.
+const VERSIONS: &str = "sallyport --version  (client and cluster versions may be too far apart)";
 
 impl Error {
     /// The next command to try, or what to look at.
@@ -13,11 +20,12 @@ impl Error {
     pub fn advice(&self) -> Option<String> {
         let fixed = |advice: &str| Some(advice.to_owned());
         match self {
-            Self::Failed { .. }
-            | Self::Unusable { .. }
-            | Self::Unshaken { .. }
-            | Self::NoPin { .. }
-            | Self::Lacking(_) => None,
+            Self::Failed { .. } | Self::NotSigned(_) => None,
+            Self::Unusable { .. } => fixed(AGAIN),
+            Self::Unshaken { .. } => fixed("check the address: sallyport status --proxy HOST:PORT"),
+            Self::NoPin { .. } => fixed(ONE_ADDRESS),
+            Self::Lacking(_) => fixed(VERSIONS),
+            Self::NoKey => fixed("sallyport login"),
             Self::Setting { variable, allowed, .. } => Some(format!("{variable}={allowed}")),
             Self::NoHome => fixed("set SALLYPORT_HOME"),
             Self::Address(_) => fixed("sallyport login --proxy HOST:PORT"),
@@ -46,15 +54,13 @@ impl Error {
                 fixed("SALLYPORT_CARRIER=auto goes by TCP where UDP does not come through")
             }
             Self::NoSocket { .. } => fixed("start the authority, or log in and leave --data-dir away"),
-            Self::Tls { why, .. } => tls(why).map(str::to_owned),
+            Self::Tls { why, .. } => fixed(tls(why)),
             Self::Pin(_) => fixed("a pin looks like sha256: followed by 64 hexadecimal digits"),
             Self::Answered { status, .. } => answered(status).map(str::to_owned),
             Self::Lifetime { .. } => fixed("leave --ttl out: the login then is as long as your roles allow"),
             Self::Node { node, login, status } => on_node(node, login, status),
             Self::Database { status, .. } => on_database(status).map(str::to_owned),
-            Self::StreamLost { .. } => {
-                fixed("connect again; sallyport status  (is the proxy up, and reachable from here?)")
-            }
+            Self::StreamLost { .. } => fixed(AGAIN),
             Self::Unasked { .. } => {
                 fixed("sallyport status  (is the authority up, and reachable from here?)")
             }
@@ -75,8 +81,8 @@ impl Error {
     }
 }
 
-fn tls(why: &TlsFailure) -> Option<&'static str> {
-    Some(match why {
+fn tls(why: &TlsFailure) -> &'static str {
+    match why {
         TlsFailure::OtherPin { .. } => {
             "get the pin from an administrator (sallyport admin status shows it), or a new invite link"
         }
@@ -85,9 +91,9 @@ fn tls(why: &TlsFailure) -> Option<&'static str> {
         TlsFailure::UnknownIssuer { .. } => {
             "if you know why, get the new pin from an administrator: sallyport login --proxy HOST:PORT --ca-pin PIN"
         }
-        TlsFailure::NotSpoken { .. } => "check the port: a cluster has one address for everything",
-        TlsFailure::Other { .. } => return None,
-    })
+        TlsFailure::NotSpoken { .. } => ONE_ADDRESS,
+        TlsFailure::Other { .. } => "check the address: sallyport status --proxy HOST:PORT",
+    }
 }
 
 fn answered(status: &Status) -> Option<&'static str> {
@@ -98,9 +104,7 @@ fn answered(status: &Status) -> Option<&'static str> {
         Code::Unavailable if !was_reached(status) => {
             Some("sallyport status  (is the proxy up, and reachable from here?)")
         }
-        Code::Unimplemented => {
-            Some("sallyport --version  (client and cluster versions may be too far apart)")
-        }
+        Code::Unimplemented => Some(VERSIONS),
         _ => None,
     }
 }

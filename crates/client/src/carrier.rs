@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 const VARIABLE: &str = "SALLYPORT_CARRIER";
 /// A proxy by QUIC answers within a few tries of the handshake (RFC 9002 §6.2.2: the second after 1 s, the third after 3 s).
 pub(crate) const ANSWER: Duration = Duration::from_secs(6);
-/// Who says something early does so where QUIC worked before, and to it the second try is the last: before those who wait on
+/// A client says something early where QUIC worked before, and to it the second try is the last: before streams that wait on
 /// a connection without a word from the proxy begin to doubt it.
 const EARLY_ANSWER: Duration = Duration::from_millis(2_500);
 /// What putting the last bytes on the line takes.
@@ -93,7 +93,7 @@ pub(crate) fn opened(stream: Stream) -> Counted<Stream> {
 }
 
 /// Waits for the answer to what was said early. Where another connection is there sooner, or no answer comes in time, QUIC is
-/// given up and its network remembered; whoever said something finds its connection lost, and says it again elsewhere.
+/// given up and its network remembered; a stream that said something finds its connection lost, and says it again elsewhere.
 pub(crate) async fn answered(proxy: SocketAddr, mut answer: Answer, beside: impl Future<Output = ()>) {
     let too_late = async {
         tokio::select! {

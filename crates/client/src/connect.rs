@@ -84,7 +84,7 @@ pub fn proxy(stored: &Stored) -> BoxFuture<'_, Result<Channel>> {
     })
 }
 
-/// What is kept of the proxy from one connection to the next, with one login: whoever logs in anew begins anew.
+/// What is kept of the proxy from one connection to the next, with one login: another login begins anew.
 #[derive(Debug)]
 pub struct Kept {
     by_quic: ProxyClient,
@@ -137,7 +137,7 @@ pub fn proxy_warm<'a>(stored: &'a Stored, kept: &'a Kept) -> BoxFuture<'a, Resul
     Box::pin(async move {
         let (stream, how) = proxy_stream(stored, Some(kept)).await?;
         let (stream, liveness) = Watched::new(stream);
-        // A stream whose reader has stopped holds its own window and nobody else's. What one window holds is what
+        // A stream whose reader has stopped holds its own window and no other stream's. What one window holds is what
         // OpenSSH has on its way in one channel.
         let endpoint = endpoint()
             .initial_stream_window_size(WARM_STREAM_WINDOW_BYTES)
@@ -218,7 +218,7 @@ async fn proxy_stream(stored: &Stored, kept: Option<&Kept>) -> Result<(Carried, 
 }
 
 /// Puts a connection by TCP beside one by QUIC that has begun early: nothing is said on it, so that nothing begins by it. Where
-/// it cannot be had, whoever waits for it waits in vain.
+/// it cannot be had, this future does not end.
 async fn beside(
     proxy: String,
     addresses: Vec<SocketAddr>,

@@ -25,7 +25,7 @@ use crate::error::{Doing, Error, Result};
 const FILE: &str = "agents.json";
 /// Databases that are remembered; those of which it was heard longest ago go first.
 const MOST: usize = 1024;
-/// So long nobody asks again; and that no agent of a database takes TLS of the user's own counts no longer than this.
+/// So long an answer is not asked for again; and that no agent of a database takes TLS of the user's own counts no longer than this.
 const FRESH: time::Duration = time::Duration::seconds(60);
 /// So long an answer is used while the next is asked for beside. An agent that an administrator takes from a database is
 /// believed so much longer, where a proxy that was taken over leads to it.

@@ -8,7 +8,7 @@
 //! Nothing here reads arguments, asks a person or prints. Errors ([`error::Error`]) say what happened, of which kind it is, and what
 //! to try. Some settings are variables of the environment: `SALLYPORT_CARRIER` ([`carrier`]) and `SALLYPORT_FRONT` ([`native`]).
 
-mod advice;
+pub mod advice;
 pub mod authority;
 pub mod carrier;
 pub mod channel;

@@ -20,7 +20,7 @@ const VARIABLE: &str = "SALLYPORT_FRONT";
 /// How long a node that knew SSH alone is taken to know no more.
 pub const SSH_ALONE: Duration = Duration::from_secs(10 * 60);
 
-/// What [`VARIABLE`] says.
+/// What `SALLYPORT_FRONT` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// The native one, and SSH where a node has no other.
@@ -50,7 +50,7 @@ impl Protocol {
         }
     }
 
-    /// Whether a login on a node may go by the native door. Who comes to join others' sessions goes by SSH.
+    /// Whether a login on a node may go natively. A user who joins others' sessions goes by SSH.
     pub fn may_be_native(self, login: &str) -> bool {
         self != Self::Ssh && login != JOIN_LOGIN
     }

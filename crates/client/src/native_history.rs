@@ -27,7 +27,7 @@ fn write(stored: &Stored, names: &[String]) {
     }
 }
 
-/// The node has proven itself by its native door.
+/// The node has proven itself natively.
 pub fn natively(stored: &Stored, node: &str) {
     let mut names = read(stored);
     if names.iter().any(|name| name == node) || node.len() > LONGEST_BYTES || node.contains('\n') {

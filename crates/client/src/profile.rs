@@ -4,7 +4,7 @@
 //! ~/.sallyport/current            the address used when none is given
 //! ~/.sallyport/HOST_PORT/profile.json
 //!                        trust.json     what the cluster's certificates are checked against
-//!                        trust_version  which one that is, as the cluster calls it; see [`follow`](super::follow)
+//!                        trust_version  which one that is, as the cluster calls it; see `follow`
 //!                        ssh_key, ssh_key.pub, ssh_key-cert.pub
 //!                        tls_key.pem, tls_cert.pem
 //!                        tls_key.pk8, tls_ca.pem   the same key as JDBC wants it, and who certifies proxies: for

@@ -25,6 +25,7 @@ use tracing::info;
 
 use super::profile::Stored;
 use super::{connect, vouched};
+use crate::error::{Doing, Error};
 
 /// How long the authority may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -114,7 +115,7 @@ impl Agent {
         })
         .await?;
         (agent, message) = (back, question);
-        if let Some(server) = asked.map_err(Status::aborted)? {
+        if let Some(server) = asked.map_err(aborted)? {
             agent.vouch(server).await?;
         }
         // Signs.
@@ -123,7 +124,7 @@ impl Agent {
             (agent, answer)
         })
         .await?;
-        let answer = answer.map_err(Status::aborted)?;
+        let answer = answer.map_err(aborted)?;
         if let Some(outgoing) = agent.outgoing.upgrade() {
             // When it is closed, the reading side hears why.
             let _ = outgoing.send(ProxySshRequest { frame: Some(Frame::Agent(answer.into())) }).await;
@@ -131,20 +132,20 @@ impl Agent {
         Ok(agent)
     }
 
-    fn reply(&mut self, message: &[u8]) -> Result<Vec<u8>, String> {
-        self.at_hand()?.answer(message).map_err(|error| error.to_string())
+    fn reply(&mut self, message: &[u8]) -> Result<Vec<u8>, Error> {
+        self.at_hand()?.answer(message).map_err(|refused| Error::NotSigned(Arc::new(refused)))
     }
 
-    fn server_asked(&mut self, message: &[u8]) -> Result<Option<HostId>, String> {
+    fn server_asked(&mut self, message: &[u8]) -> Result<Option<HostId>, Error> {
         Ok(self.at_hand()?.server_asked(message))
     }
 
-    fn at_hand(&mut self) -> Result<&mut LoginSigner, String> {
+    fn at_hand(&mut self) -> Result<&mut LoginSigner, Error> {
         if self.signer.is_none() {
             self.signer = Some(self.signer()?);
             info!(node = self.node, login = self.login, "the proxy asks for the signature of this login");
         }
-        self.signer.as_mut().ok_or_else(|| "there is no key".to_owned())
+        self.signer.as_mut().ok_or(Error::NoKey)
     }
 
     /// Asks the authority about a server, unless it was asked a short while ago. Where it does not say that the user's key
@@ -170,8 +171,7 @@ impl Agent {
             ))
         };
         let asking = async {
-            let channel =
-                connect::authority(&self.stored).await.map_err(|error| unasked(error.to_string()))?;
+            let channel = connect::authority(&self.stored).await.map_err(|error| unasked(error.told()))?;
             let request =
                 ListNodesRequest { query: format!("id == \"{server}\""), limit: 1, ..Default::default() };
             let listed = ClusterClient::new(channel).list_nodes(request).await;
@@ -185,14 +185,17 @@ impl Agent {
         Ok(nodes.into_inner().nodes.iter().any(is))
     }
 
-    fn signer(&self) -> Result<LoginSigner, String> {
-        let read = |name: &str| self.stored.read(name).map_err(|error| error.to_string());
+    fn signer(&self) -> Result<LoginSigner, Error> {
+        let read = |name: &str| self.stored.read(name);
         let credentials = Credentials::from_openssh(&read("ssh_key")?, &read("ssh_key-cert.pub")?)
-            .map_err(|error| error.to_string())?;
-        let trust = Arc::new(self.stored.trust().map_err(|error| error.to_string())?);
-        LoginSigner::new(&credentials, trust, &self.node, &self.login)
-            .ok_or_else(|| "the stored login has no key".to_owned())
+            .doing("use the stored SSH certificate")?;
+        let trust = Arc::new(self.stored.trust()?);
+        LoginSigner::new(&credentials, trust, &self.node, &self.login).ok_or(Error::NoKey)
     }
+}
+
+fn aborted(error: Error) -> Status {
+    Status::aborted(error.told())
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {

@@ -23,9 +23,17 @@ pub fn duration(span: time::Duration) -> String {
     if text.is_empty() { "0s".to_owned() } else { text.join(" ") }
 }
 
+/// A text that is not a duration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a duration; examples: 90s, 15m, 8h, 1h30m, 7d")]
+pub struct NotADuration(pub String);
+
 /// Parses `90s`, `15m`, `8h`, `7d`, and sums such as `1h30m`.
-pub fn parse_duration(text: &str) -> Result<std::time::Duration, String> {
-    let bad = || format!("{text:?} is not a duration; examples: 90s, 15m, 8h, 1h30m, 7d");
+///
+/// # Errors
+/// It is none of these.
+pub fn parse_duration(text: &str) -> Result<std::time::Duration, NotADuration> {
+    let bad = || NotADuration(text.to_owned());
     let mut total: u64 = 0;
     let mut number = String::new();
     for c in text.chars() {

@@ -157,7 +157,7 @@ impl Ending {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the proxy has opened the way to the other end, whatever came of it.
+    /// Whether the proxy has opened the stream to the other end, whatever came of it.
     pub fn was_reached(&self) -> bool {
         self.reached.load(Ordering::Relaxed)
     }
@@ -240,7 +240,7 @@ pub fn open(channel: Channel, stored: &Arc<Stored>, node: &str, login: &str) -> 
     open_to(channel, stored, node, login, false)
 }
 
-/// The same for the native door of a node. The caller speaks TLS on the stream.
+/// The same for the native listener of a node. The caller speaks TLS on the stream.
 pub fn open_native(channel: Channel, stored: &Arc<Stored>, node: &str, login: &str) -> (NodeStream, Ending) {
     open_to(channel, stored, node, login, true)
 }

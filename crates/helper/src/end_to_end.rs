@@ -1,7 +1,7 @@
 //! Connections of local database clients that are TLS from here to an agent: the proxy carries ciphertext, and the agent has
-//! the user's own word for who comes and what for.
+//! the user's own word for the session.
 //!
-//! As with nodes' native doors, a pair of sockets is between TLS and the way, so that the way is that of all other streams. A
+//! As with nodes' native listeners, a pair of sockets is between TLS and the forwarder, which is that of all other streams. A
 //! client's request to cancel goes by the proxy, which made its key.
 
 use std::cell::{Cell, RefCell};
@@ -35,7 +35,7 @@ use tracing::{debug, warn};
 use super::ends::{Input, Output, gone};
 use super::forwarder::{Forwarder, Target, refusal};
 use super::native::{CAUSE_PATIENCE, connect, next};
-use super::told::Told;
+use super::stream_state::StreamState;
 use super::transports::Transports;
 use crate::error::{Error, Result};
 use sallyport_client::database_agents;
@@ -171,7 +171,7 @@ struct Come {
 
 /// Why a session has ended before its time.
 enum Ended {
-    /// Who answered is none of the agents that may.
+    /// What answered is none of the agents that may.
     Stranger(Error),
     Failed(Error),
 }
@@ -207,14 +207,14 @@ impl EndToEnd<'_> {
             warn!(database = asked.database, "the agents are of an earlier release: TLS ends at the proxy");
             return self.by_the_proxy(stored).await;
         }
-        let (come, told) = (Come::default(), Told::late());
-        let error = match self.session(&stored, &asked, &agents, (&come, &told)).await {
+        let (come, state) = (Come::default(), StreamState::late());
+        let error = match self.session(&stored, &asked, &agents, (&come, &state)).await {
             Ok(()) => return Ok(()),
             Err(Ended::Failed(error)) => error,
             Err(Ended::Stranger(error)) => match database_agents::ask(&stored, &asked.database).await {
                 // Another agent serves it since; or the proxy leads astray.
                 Ok(now) if !now.is_empty() && now != agents => {
-                    match self.session(&stored, &asked, &now, (&come, &told)).await {
+                    match self.session(&stored, &asked, &now, (&come, &state)).await {
                         Ok(()) => return Ok(()),
                         Err(Ended::Failed(error) | Ended::Stranger(error)) => error,
                     }
@@ -222,7 +222,7 @@ impl EndToEnd<'_> {
                 _ => error,
             },
         };
-        let said = told.refusal.take();
+        let said = state.refusal.take();
         self.refuse(&come, said, error).await
     }
 
@@ -244,7 +244,7 @@ impl EndToEnd<'_> {
     async fn by_the_proxy(self, stored: Arc<Stored>) -> Result {
         let Self { transports, database, early, input, output, program, .. } = self;
         let target = Target::Database { name: database };
-        Forwarder { transports, target, early, input, output, program, told: None }.run(stored).await
+        Forwarder { transports, target, early, input, output, program, state: None }.run(stored).await
     }
 
     async fn session(
@@ -252,25 +252,25 @@ impl EndToEnd<'_> {
         stored: &Arc<Stored>,
         asked: &Asked,
         agents: &[HostId],
-        (come, told): (&Come, &Told),
+        (come, state): (&Come, &StreamState),
     ) -> Result<(), Ended> {
         let login = self.own.login(stored)?;
         let (tls, far) = connect(&login.client(&asked.database, agents)?)?;
-        let way = self.way(Arc::clone(stored), far, asked, agents.to_vec(), told);
-        let (mut way, mut talk): (Pin<&mut _>, Pin<&mut _>) =
-            (pin!(way), pin!(self.talk(tls, &login, asked, come)));
+        let upstream = self.upstream(Arc::clone(stored), far, asked, agents.to_vec(), state);
+        let (mut upstream, mut talk): (Pin<&mut _>, Pin<&mut _>) =
+            (pin!(upstream), pin!(self.talk(tls, &login, asked, come)));
         tokio::select! {
             biased;
             // What came before the end is still the agent's.
-            error = way.as_mut() => match tokio::time::timeout(CAUSE_PATIENCE, talk).await {
+            error = upstream.as_mut() => match tokio::time::timeout(CAUSE_PATIENCE, talk).await {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(Ended::Stranger(stranger))) => Err(Ended::Stranger(stranger)),
                 _ => Err(Ended::Failed(error)),
             },
             ended = talk.as_mut() => match ended {
-                // Why the way has ended is the cause, and known in a moment if it has.
+                // Why the stream upstream has ended is the cause, and known in a moment if it has.
                 Err(Ended::Failed(error)) => {
-                    let cause = tokio::time::timeout(CAUSE_PATIENCE, way).await;
+                    let cause = tokio::time::timeout(CAUSE_PATIENCE, upstream).await;
                     Err(Ended::Failed(cause.unwrap_or(error)))
                 }
                 other => other,
@@ -278,21 +278,21 @@ impl EndToEnd<'_> {
         }
     }
 
-    /// The way to the agent, up to what is wrong with it. One that has ended well has said everything; TLS sees the end by
+    /// The stream to the agent, up to what is wrong with it. One that has ended well has said everything; TLS sees the end by
     /// itself.
-    async fn way(
+    async fn upstream(
         &self,
         stored: Arc<Stored>,
         (input, output): (Input, Output),
         asked: &Asked,
         agents: Vec<HostId>,
-        told: &Told,
+        state: &StreamState,
     ) -> Error {
         let (database, user, name) = (asked.database.clone(), asked.user.clone(), asked.name.clone());
         let target = Target::Agent { database, user, name, agents };
         let (transports, early) = (self.transports, Vec::new());
         let forwarder =
-            Forwarder { transports, target, early, input, output, program: None, told: Some(told) };
+            Forwarder { transports, target, early, input, output, program: None, state: Some(state) };
         match forwarder.run(stored).await {
             Ok(()) => std::future::pending().await,
             Err(error) => error,
@@ -349,7 +349,7 @@ impl EndToEnd<'_> {
                 }
                 come.heard.set(true);
                 come.boundary.borrow_mut().pass(&bytes);
-                // A client that does not listen any more: nobody is left to tell.
+                // The client does not listen any more.
                 if self.output.write_all(bytes).await.is_err() {
                     return Ok(());
                 }

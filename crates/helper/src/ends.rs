@@ -96,7 +96,7 @@ fn is_pipe(descriptor: &OwnedFd) -> io::Result<bool> {
     let stat = rustix::fs::fstat(descriptor)?;
     let is_pipe = FileType::from_raw_mode(stat.st_mode) == FileType::Fifo;
     if is_pipe {
-        // Who has many pipes may not have larger ones; it works all the same.
+        // A user with many pipes may not have larger ones; it works all the same.
         let _ = rustix::pipe::fcntl_setpipe_size(descriptor, PIPE_BYTES);
     }
     Ok(is_pipe)

@@ -1,6 +1,7 @@
 //! Why a stream by the helper did not come to be, or has ended.
 
 use sallyport_access::text::Foreign;
+use sallyport_client::advice::{AGAIN, LOOK};
 use sallyport_client::error::{Error as ClientError, Kind, chain};
 
 /// What something comes to.
@@ -81,10 +82,8 @@ pub enum Error {
     PerhapsDone(Box<Error>),
 }
 
-/// What may be so when something was said early and not answered,
+/// What may be so when something was said early and not answered.
 const PERHAPS_DONE: &str = "what was asked may have been done";
-/// and what to do then.
-const LOOK: &str = "look whether it was done before you do it again";
 
 fn because(why: Option<&str>) -> String {
     why.map(|why| format!(": {why}")).unwrap_or_default()
@@ -112,11 +111,11 @@ impl Error {
             Self::Client(error) => return error.advice(),
             Self::Ended => "connect again; SALLYPORT_CONNECT=off goes without it",
             Self::CannotWait(_) => "connect again with SALLYPORT_CONNECT=off, which goes without it",
-            Self::Lost { .. } | Self::AgentLost { .. } | Self::NoAgent(_) => return None,
+            Self::Lost { .. } | Self::AgentLost { .. } => AGAIN,
             Self::NodeSilent { .. } => "sallyport ls  (is it online?)",
             Self::AgentSilent { .. } => "sallyport db ls",
             Self::AgentFailed { .. } => "sallyport status  (is the certificate still valid?)",
-            Self::OtherAgent { .. } => {
+            Self::OtherAgent { .. } | Self::NoAgent(_) => {
                 "do not go on before you know why: ask an administrator whether the proxy can be trusted"
             }
             Self::NotEndToEnd { .. } => "ask an administrator to update the proxy",

@@ -17,7 +17,7 @@ use tokio::io::AsyncWrite;
 use tokio::net::UnixStream;
 
 use super::ends::{Input, Output, gone};
-use super::told::Told;
+use super::stream_state::StreamState;
 use super::transports::{Seat, Transports};
 use crate::error::{Error, Result};
 use sallyport_client::channel::Channel;
@@ -82,7 +82,7 @@ impl Early {
 pub(super) enum Target {
     /// The SSH service of a node.
     Ssh { node: String, login: String },
-    /// The native door of a node; what is carried is TLS already.
+    /// The native listener of a node; what is carried is TLS already.
     Native { node: String, login: String },
     /// A database, in its own protocol; the proxy sees it.
     Database { name: String },
@@ -100,8 +100,8 @@ pub(super) struct Forwarder<'a> {
     pub(super) output: Output,
     /// Ends when the program does; none where the program is this one.
     pub(super) program: Option<&'a UnixStream>,
-    /// Who must know of what becomes of the way; TLS, where that is here.
-    pub(super) told: Option<&'a Told>,
+    /// What the TLS above must know of the stream, where that is here.
+    pub(super) state: Option<&'a StreamState>,
 }
 
 /// A stream that the proxy has connected.
@@ -183,8 +183,8 @@ impl Forwarder<'_> {
     ) -> Result<Open<P>> {
         loop {
             let seat = self.transports.seat(stored).await?;
-            if let Some(told) = self.told {
-                told.seated.notify_one();
+            if let Some(state) = self.state {
+                state.seated.notify_one();
             }
             let (mut stream, ending) = begin(seat.channel(), stored);
             early.sent = 0;
@@ -194,9 +194,9 @@ impl Forwarder<'_> {
                     Ok(()) => false,
                     Err(_) if !seat.fresh && ending.is_local() => true,
                     Err(error) => {
-                        if let Some(told) = self.told {
-                            told.ssh_alone.set(ending.is_unimplemented());
-                            *told.refusal.borrow_mut() = ending.refusal();
+                        if let Some(state) = self.state {
+                            state.ssh_alone.set(ending.is_unimplemented());
+                            *state.refusal.borrow_mut() = ending.refusal();
                         }
                         return Err(self.explain(&ending, &error));
                     }
@@ -205,13 +205,13 @@ impl Forwarder<'_> {
             };
             if lost {
                 seat.retire();
-                if let Some(told) = self.told {
-                    told.again();
+                if let Some(state) = self.state {
+                    state.again();
                 }
                 continue;
             }
-            if let Some(told) = self.told {
-                told.reached.set(true);
+            if let Some(state) = self.state {
+                state.reached.set(true);
             }
             let Some((outgoing, incoming)) = stream.into_halves() else {
                 return Err(Error::Lost { why: None });
@@ -235,7 +235,7 @@ impl Forwarder<'_> {
             if seat.silence() < took {
                 silent = Duration::ZERO;
             } else if took < 2 * LOOK {
-                // Who was itself too busy to listen has heard nothing either: that does not count.
+                // Time in which this process was too busy to listen does not count.
                 silent += took;
             }
             if silent >= SUSPICION / 2 {
@@ -289,10 +289,10 @@ impl Forwarder<'_> {
     async fn downstream<P: Protocol>(&self, mut incoming: Answers<P>, ending: &Ending) -> Result {
         loop {
             match incoming.next().await {
-                // A program that does not listen any more: nobody is left to tell.
+                // The program does not listen any more.
                 Ok(Some(bytes)) => {
-                    if let Some(told) = self.told {
-                        told.heard.set(true);
+                    if let Some(state) = self.state {
+                        state.heard.set(true);
                     }
                     if self.output.write_all(bytes).await.is_err() {
                         return Ok(());

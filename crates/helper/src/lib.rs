@@ -21,5 +21,5 @@ pub mod serve;
 pub mod setting;
 pub mod socket;
 pub mod stream;
-mod told;
+mod stream_state;
 mod transports;

@@ -1,7 +1,7 @@
-//! Streams to native front doors, with TLS in the helper: it keeps the nodes' tickets, so that what a program says first
+//! Streams to nodes' native listeners, with TLS in the helper: it keeps the nodes' tickets, so that what a program says first
 //! goes to the node as early data, on a connection to the proxy that is there already.
 //!
-//! Between TLS and the way to the node is a pair of sockets, so that the way is that of all other streams: what went out
+//! Between TLS and the forwarder is a pair of sockets, so that the forwarder is that of all other streams: what went out
 //! before the proxy has answered goes out again when a connection turns out to be lost. It is the same flight with the
 //! same ticket then, which a node takes once.
 
@@ -27,7 +27,7 @@ use tracing::debug;
 use super::ends::{Ends, Input, Output, SCRATCH, gone};
 use super::forwarder::{Forwarder, Target};
 use super::request::answer;
-use super::told::Told;
+use super::stream_state::StreamState;
 use super::transports::{Login, Transports};
 use crate::error::{Error, Result};
 use sallyport_client::native as protocol;
@@ -81,7 +81,7 @@ impl Nodes {
         self.known.borrow_mut().insert(node.to_owned(), Known::SshAlone(Instant::now()));
     }
 
-    /// Whether this helper was connected to the node's native door, with the login that is in force.
+    /// Whether this helper was connected to the node natively, with the login that is in force.
     pub(super) fn have_met(&self, node: &str) -> bool {
         matches!(self.known.borrow().get(node), Some(Known::Native(_, _, true)))
     }
@@ -115,7 +115,7 @@ impl Nodes {
     }
 }
 
-/// One program's stream to a native door.
+/// One program's stream to a node's native listener.
 pub(super) struct Native<'a> {
     pub(super) nodes: &'a Nodes,
     pub(super) transports: &'a Transports,
@@ -163,55 +163,56 @@ impl Native<'_> {
     async fn carry(&self, stored: Arc<Stored>, client: NodeClient, ends: Ends) -> Result<(), Ended> {
         let program = ends.socket().doing("wait for the program")?;
         let (mut tls, far) = connect(&client)?;
-        let told = Told::of(&tls);
+        let state = StreamState::of(&tls);
         let early = tls.is_early();
-        let (mut way, mut talk) = (pin!(self.way(stored, far, &told)), pin!(self.talk(tls, program)));
+        let (mut upstream, mut talk) =
+            (pin!(self.upstream(stored, far, &state)), pin!(self.talk(tls, program)));
         let ended = tokio::select! {
             biased;
             // What came before the end is the node's greeting, if it knows SSH alone and has not understood what we said.
-            error = way.as_mut() => match tokio::time::timeout(CAUSE_PATIENCE, talk).await {
+            error = upstream.as_mut() => match tokio::time::timeout(CAUSE_PATIENCE, talk).await {
                 Ok(Err(Ended::SshAlone)) => Err(Ended::SshAlone),
                 _ => Err(Ended::Failed(error)),
             },
             ended = talk.as_mut() => match ended {
-                // Why the way has ended is the cause, and known in a moment if it has.
+                // Why the stream upstream has ended is the cause, and known in a moment if it has.
                 Err(Ended::Failed(error)) => {
-                    let cause = tokio::time::timeout(CAUSE_PATIENCE, way).await;
+                    let cause = tokio::time::timeout(CAUSE_PATIENCE, upstream).await;
                     Err(Ended::Failed(cause.unwrap_or(error)))
                 }
                 other => other,
             },
         };
-        let silent = ended.is_err() && told.was_left_silently();
+        let silent = ended.is_err() && state.was_left_silently();
         if silent && early {
             // Something of the program's was said: what the node is now the next one finds out.
             self.nodes.part(&self.node);
         }
-        let alone = matches!(ended, Err(Ended::SshAlone)) || told.ssh_alone.get() || (silent && !early);
+        let alone = matches!(ended, Err(Ended::SshAlone)) || state.ssh_alone.get() || (silent && !early);
         match ended {
             // The program was told that this is a native stream; what it said is not said again by SSH.
             _ if alone && early => {
                 self.nodes.part(&self.node);
-                Err(Ended::Failed(told.judged(native_history::changed(&self.node).into())))
+                Err(Ended::Failed(state.judged(native_history::changed(&self.node).into())))
             }
             _ if alone => Err(Ended::SshAlone),
-            Err(Ended::Failed(error)) => Err(Ended::Failed(told.judged(error))),
+            Err(Ended::Failed(error)) => Err(Ended::Failed(state.judged(error))),
             ended => ended,
         }
     }
 
-    /// The way to the node, up to what is wrong with it. One that has ended well has said everything; TLS sees the end by
+    /// The stream to the node, up to what is wrong with it. One that has ended well has said everything; TLS sees the end by
     /// itself.
-    pub(super) async fn way(
+    pub(super) async fn upstream(
         &self,
         stored: Arc<Stored>,
         (input, output): (Input, Output),
-        told: &Told,
+        state: &StreamState,
     ) -> Error {
         let target = Target::Native { node: self.node.clone(), login: self.login.clone() };
         let (transports, early) = (self.transports, Vec::new());
         let forwarder =
-            Forwarder { transports, target, early, input, output, program: None, told: Some(told) };
+            Forwarder { transports, target, early, input, output, program: None, state: Some(state) };
         match forwarder.run(stored).await {
             Ok(()) => std::future::pending().await,
             Err(error) => error,
@@ -300,7 +301,7 @@ impl Native<'_> {
     }
 }
 
-/// Begins TLS with a node; and the ends of the way there.
+/// Begins TLS with a node; and the ends of the stream there.
 pub(super) fn connect(client: &NodeClient) -> Result<(DoorStream<UnixStream>, (Input, Output))> {
     let (near, far) = std::os::unix::net::UnixStream::pair().doing("make a pair of sockets")?;
     near.set_nonblocking(true).doing("set up a socket")?;
@@ -311,7 +312,7 @@ pub(super) fn connect(client: &NodeClient) -> Result<(DoorStream<UnixStream>, (I
     Ok((tls, far))
 }
 
-/// The next bytes; none at the end. Whoever waits holds no buffer.
+/// The next bytes; none at the end. A stream that waits holds no buffer.
 pub(super) async fn next(reader: &mut (impl AsyncRead + Unpin)) -> io::Result<Bytes> {
     poll_fn(|context| {
         SCRATCH.with_borrow_mut(|scratch| {

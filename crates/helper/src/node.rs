@@ -19,10 +19,10 @@ use sallyport_client::trace::PHASE;
 use sallyport_client::transport::{self, Ending, NodeStream};
 use sallyport_client::{connect, native_history};
 
-/// A stream to a node's native front door, proven in both directions.
+/// A stream to a node's native listener, proven in both directions.
 pub type NativeStream = Either<HelperStream, DoorStream<NodeStream>>;
 
-/// What came of asking for the native door.
+/// What came of asking for the native listener.
 pub enum Asked {
     /// A stream of the native protocol, and how the proxy ends it.
     Native(Box<NativeStream>, Ending),
@@ -30,7 +30,7 @@ pub enum Asked {
     SshAlone(Option<Channel>),
 }
 
-/// Connects to the native door of a node: through the helper daemon where there is one, else alone.
+/// Connects to the native listener of a node: through the helper daemon where there is one, else alone.
 pub fn ask<'a>(stored: &'a Stored, node: &'a str, login: &'a str) -> LocalBoxFuture<'a, Result<Asked>> {
     Box::pin(async move {
         match stream::open_native(stored, node, login).await? {

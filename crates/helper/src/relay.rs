@@ -1,12 +1,12 @@
-//! Stock `ssh` to native front doors: SSH ends in the helper, which goes on to the node natively with the tickets that it
+//! Stock `ssh` to nodes' native listeners: SSH ends in the helper, which goes on to the node natively with the tickets that it
 //! keeps, so that a command of `ssh` takes the round trips of one of `sallyport ssh`.
 //!
 //! Whether that is so is known before a word of SSH is said: for a node that was connected to natively at once, for any
 //! other when it has proven itself. Until then nothing was read from `ssh`, so that its bytes can go to a node that knows
 //! SSH alone as they are.
 //!
-//! The node decides, records and limits, as it does for everybody; what is here ([`Relay`]) hands on. The helper has seen
-//! by the socket that whoever brought the two ends is this user, so `ssh` proves nothing to it.
+//! The node decides, records and limits, as it does for every client; what is here ([`Relay`]) hands on. The helper has seen
+//! by the socket that the program that brought the two ends is this user's, so `ssh` proves nothing to it.
 
 use std::cell::RefCell;
 use std::io;
@@ -28,7 +28,7 @@ use tracing::debug;
 
 use super::ends::{Ends, gone};
 use super::native::{self, CAUSE_PATIENCE, Ended, LAST_WORDS, Native};
-use super::told::Told;
+use super::stream_state::StreamState;
 use crate::error::{Error, Result};
 use sallyport_client::native as protocol;
 use sallyport_client::native_history;
@@ -69,23 +69,23 @@ impl Native<'_> {
         let Some(client) = self.nodes.client(&stored, &self.node)? else { return Ok(Some(ends)) };
         let (trust, of) = (Arc::new(stored.trust()?), Arc::clone(&stored));
         let (mut tls, far) = native::connect(&client)?;
-        let told = Told::of(&tls);
+        let state = StreamState::of(&tls);
         let early = tls.is_early();
-        let mut way = pin!(self.way(stored, far, &told));
+        let mut upstream = pin!(self.upstream(stored, far, &state));
         if !early && !self.nodes.have_met(&self.node) {
             let mut shaking = Box::pin(self.handshake(&mut tls));
             let met = tokio::select! {
                 biased;
                 // What came before the end is the node's greeting, if it knows SSH alone and has not understood us.
-                error = way.as_mut() => match tokio::time::timeout(CAUSE_PATIENCE, shaking.as_mut()).await {
+                error = upstream.as_mut() => match tokio::time::timeout(CAUSE_PATIENCE, shaking.as_mut()).await {
                     Ok(Some(Err(Ended::SshAlone))) => Err(Ended::SshAlone),
                     _ => Err(Ended::Failed(error)),
                 },
                 shaken = shaking.as_mut() => match shaken {
                     None => return Ok(None),
-                    // Why the way has ended is the cause, and known in a moment if it has.
+                    // Why the stream upstream has ended is the cause, and known in a moment if it has.
                     Some(Err(Ended::Failed(error))) => {
-                        let cause = tokio::time::timeout(CAUSE_PATIENCE, way.as_mut()).await;
+                        let cause = tokio::time::timeout(CAUSE_PATIENCE, upstream.as_mut()).await;
                         Err(Ended::Failed(cause.unwrap_or(error)))
                     }
                     Some(other) => other,
@@ -94,7 +94,7 @@ impl Native<'_> {
             drop(shaking);
             match met {
                 Ok(()) => {}
-                Err(Ended::Failed(error)) if !told.ssh_alone.get() && !told.was_left_silently() => {
+                Err(Ended::Failed(error)) if !state.ssh_alone.get() && !state.was_left_silently() => {
                     return Err(error);
                 }
                 Err(_) => {
@@ -105,11 +105,11 @@ impl Native<'_> {
                 }
             }
         }
-        // What is wrong with the way to the proxy is said before SSH begins, as it is without a helper.
+        // What is wrong with the connection to the proxy is said before SSH begins, as it is without a helper.
         tokio::select! {
             biased;
-            error = way.as_mut() => return Err(told.judged(error)),
-            () = told.seated.notified() => {}
+            error = upstream.as_mut() => return Err(state.judged(error)),
+            () = state.seated.notified() => {}
             () = gone(Some(self.words)) => return Ok(None),
         }
         self.nodes.begins(early);
@@ -129,9 +129,9 @@ impl Native<'_> {
         let mut serve = Box::pin(relay.serve(ssh, stream, settings));
         let served = tokio::select! {
             biased;
-            error = way.as_mut() => {
-                if told.heard.get() && !proof.proven.load(Ordering::Acquire) {
-                    // What came before the end may be the greeting of a node that knows SSH alone by now. Who reads it is
+            error = upstream.as_mut() => {
+                if state.heard.get() && !proof.proven.load(Ordering::Acquire) {
+                    // What came before the end may be the greeting of a node that knows SSH alone by now. What reads it is
                     // another task; this one says nothing of the end meanwhile.
                     tokio::time::sleep(CAUSE_PATIENCE).await;
                 }
@@ -141,28 +141,28 @@ impl Native<'_> {
             () = gone(Some(self.words)) => {
                 // What ssh wrote last still goes out.
                 tokio::select! {
-                    _ = way.as_mut() => Some(Ok(())),
+                    _ = upstream.as_mut() => Some(Ok(())),
                     () = serve.as_mut() => None,
                     () = tokio::time::sleep(LAST_WORDS) => None,
                 }
             }
         };
         drop(serve);
-        if told.ssh_alone.get() || proof.changed.load(Ordering::Acquire) {
+        if state.ssh_alone.get() || proof.changed.load(Ordering::Acquire) {
             // Said too late for this ssh, which was greeted already.
             self.nodes.is_ssh_alone(&self.node);
             native_history::forget(&of, &self.node);
-            return Err(told.judged(native_history::changed(&self.node).into()));
+            return Err(state.judged(native_history::changed(&self.node).into()));
         }
         if !proof.proven.load(Ordering::Acquire) {
             // What the node is now the next one finds out, before SSH begins.
             self.nodes.part(&self.node);
         }
         match served {
-            Some(ended) => ended.map_err(|error| told.judged(error))?,
+            Some(ended) => ended.map_err(|error| state.judged(error))?,
             // Behind the node's last words come new tickets.
             None => tokio::select! {
-                _ = way.as_mut() => {}
+                _ = upstream.as_mut() => {}
                 _ = tokio::time::timeout(2 * LAST_WORDS, all_said) => {}
             },
         }

@@ -1,6 +1,6 @@
 //! What a program and the helper daemon say to each other over the socket: one request, its answer.
 //!
-//! A request is [`MAGIC`], one byte of kind, two of length (big endian) and a body; descriptors ride on its first byte.
+//! A request is the magic `sally1`, one byte of kind, two of length (big endian) and a body; descriptors ride on its first byte.
 //! An answer begins with one byte; what follows lasts until the socket is closed.
 
 use sallyport_client::error::{Error as ClientError, Kind};
@@ -24,14 +24,14 @@ pub enum Request {
         /// The account there; empty where SSH itself says it.
         login: String,
     },
-    /// Connect the two descriptors (of one socket) to the native door of a node.
+    /// Connect the two descriptors (of one socket) to the native listener of a node.
     Native {
         /// The node.
         node: String,
         /// The account there; empty where SSH itself says it.
         login: String,
     },
-    /// Connect the two descriptors that came along (input and output), which speak SSH, to a node by its native door where
+    /// Connect the two descriptors that came along (input and output), which speak SSH, to a node's native listener where
     /// it has one, and as they are where it has none.
     Relay {
         /// The node.
@@ -195,12 +195,12 @@ mod tests {
     #[test]
     fn requests_survive_the_way_however_they_are_split() {
         let ssh = Request::Ssh { node: "web-1.example.com".to_owned(), login: "root".to_owned() };
-        let nobody = Request::Ssh { node: "web-1".to_owned(), login: String::new() };
+        let unnamed = Request::Ssh { node: "web-1".to_owned(), login: String::new() };
         let database = Request::Database { name: "prod".to_owned(), early: b"\0\0\0\x08\x04\xd2".to_vec() };
         let bare = Request::Database { name: "prod".to_owned(), early: Vec::new() };
         let native = Request::Native { node: "web-1".to_owned(), login: "root".to_owned() };
         let relay = Request::Relay { node: "web-1".to_owned(), login: "root".to_owned() };
-        for request in [ssh, nobody, native, relay, database, bare, Request::Status, Request::Stop] {
+        for request in [ssh, unnamed, native, relay, database, bare, Request::Status, Request::Stop] {
             let bytes = request.encode().unwrap();
             for end in 0..bytes.len() {
                 assert_eq!(Request::decode(&bytes[..end]), Ok(None), "{end} of {}", bytes.len());

@@ -1,4 +1,4 @@
-//! The helper itself: takes requests until nobody has needed it for a while, or it is told to stop.
+//! The helper itself: takes requests until no program has needed it for a while, or it is told to stop.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -49,8 +49,8 @@ const DESCRIPTORS_ASIDE: u64 = 64;
 /// So many beyond the most are still heard, to be told to go alone or how it stands. More are closed unheard, which says
 /// the same.
 const HEARD_BESIDE: usize = 8;
-/// What a native stream, and one to a database, takes of the room for streams.
-const NATIVE_ROOM: usize = 2;
+/// What a native stream, and one to a database, takes of the capacity for streams.
+const NATIVE_COST: usize = 2;
 /// However many descriptors there may be.
 const MOST_STREAMS: u64 = 20_000;
 
@@ -62,8 +62,8 @@ struct Helper {
     started: OffsetDateTime,
     most: usize,
     open: Cell<usize>,
-    /// What is open, a native stream and one to a database counted twice: each has two descriptors more, between TLS and its way.
-    room: Cell<usize>,
+    /// What is open, a native stream and one to a database counted twice: each has two descriptors more, between TLS and the forwarder.
+    load: Cell<usize>,
     nodes: Nodes,
     relays: Relays,
     /// For databases.
@@ -87,7 +87,7 @@ pub fn run(
         place.create().doing("make the helper's directory")?;
         let lock = place.lock_file("running").doing("open the helper's lock")?;
         if lock.try_lock().is_err() {
-            // The other one answers whoever waits for this one.
+            // The other one answers the program that waits for this one.
             ready();
             return Ok(());
         }
@@ -102,7 +102,7 @@ pub fn run(
             started: OffsetDateTime::now_utc(),
             most: most_streams(),
             open: Cell::new(0),
-            room: Cell::new(0),
+            load: Cell::new(0),
             nodes: Nodes::default(),
             relays: Relays::default(),
             own: Own::default(),
@@ -179,13 +179,13 @@ async fn listen(
                     break "its socket is gone: the login was forgotten";
                 }
                 if tasks.is_empty() && helper.quiet.get().elapsed() >= helper.idle {
-                    break "nobody has needed it for a while";
+                    break "no program has needed it for a while";
                 }
             }
             () = helper.stop.notified() => break "it was told to",
         }
     };
-    // From here on another helper may take over. Who came to this one in time is still served.
+    // From here on another helper may take over. A program that came to this one in time is still served.
     if self::inode(place) == inode {
         let _ = std::fs::remove_file(place.socket());
     }
@@ -209,7 +209,7 @@ impl Helper {
         match socket::is_me(&stream) {
             Ok(true) => {}
             Ok(false) => return warn!("a request of another user was refused"),
-            Err(error) => return warn!(%error, "a request of nobody knows whom was refused"),
+            Err(error) => return warn!(%error, "a request was refused: the system does not say whose it is"),
         }
         let (request, descriptors) = match tokio::time::timeout(REQUEST_PATIENCE, receive(&stream)).await {
             Ok(Ok(received)) => received,
@@ -256,7 +256,7 @@ impl Helper {
     }
 
     async fn native(&self, mut stream: UnixStream, node: String, login: String, descriptors: Vec<OwnedFd>) {
-        let Some((ends, stored, _guard)) = self.accept(descriptors, NATIVE_ROOM) else {
+        let Some((ends, stored, _guard)) = self.accept(descriptors, NATIVE_COST) else {
             let _ = stream.write_all(&[answer::DIRECT]).await;
             return;
         };
@@ -279,7 +279,7 @@ impl Helper {
         early: Vec<u8>,
         descriptors: Vec<OwnedFd>,
     ) {
-        let Some((ends, stored, _guard)) = self.accept(descriptors, NATIVE_ROOM) else {
+        let Some((ends, stored, _guard)) = self.accept(descriptors, NATIVE_COST) else {
             let _ = stream.write_all(&[answer::DIRECT]).await;
             return;
         };
@@ -303,7 +303,7 @@ impl Helper {
             let _ = stream.write_all(&[answer::DIRECT]).await;
             return;
         };
-        // Said before anything is read or set on what came: whoever does not hear it goes on with both as they were.
+        // Said before anything is read or set on what came: a program that does not hear it goes on with both as they were.
         if stream.write_all(&[answer::TAKEN]).await.is_err() {
             return;
         }
@@ -317,12 +317,12 @@ impl Helper {
         debug!(?target, "a stream begins");
         let (input, output) = ends.open().map_err(|error| relay::cannot_wait(&error))?;
         let (transports, early, program) = (&self.transports, Vec::new(), Some(program));
-        Forwarder { transports, target, early, input, output, program, told: None }.run(stored).await
+        Forwarder { transports, target, early, input, output, program, state: None }.run(stored).await
     }
 
-    /// Ends SSH here where the node has a native door, else carries it.
+    /// Ends SSH here where the node has a native listener, else carries it.
     async fn relay(&self, mut stream: UnixStream, node: String, login: String, descriptors: Vec<OwnedFd>) {
-        let Some((ends, stored, _guard)) = self.accept(descriptors, NATIVE_ROOM) else {
+        let Some((ends, stored, _guard)) = self.accept(descriptors, NATIVE_COST) else {
             let _ = stream.write_all(&[answer::DIRECT]).await;
             return;
         };
@@ -348,8 +348,8 @@ impl Helper {
     }
 
     /// Whether a stream can be taken; it counts from here on. What came with it was only looked at.
-    fn accept(&self, descriptors: Vec<OwnedFd>, room: usize) -> Option<(Ends, Arc<Stored>, Begun<'_>)> {
-        if self.room.get() + room > self.most {
+    fn accept(&self, descriptors: Vec<OwnedFd>, cost: usize) -> Option<(Ends, Arc<Stored>, Begun<'_>)> {
+        if self.load.get() + cost > self.most {
             debug!(open = self.open.get(), "as many streams as there can be");
             return None;
         }
@@ -361,30 +361,30 @@ impl Helper {
             }
         };
         match self.transports.login() {
-            Login::Valid(stored) => Some((ends, stored, self.begin(room))),
+            Login::Valid(stored) => Some((ends, stored, self.begin(cost))),
             Login::Unusable => None,
         }
     }
 
-    fn begin(&self, room: usize) -> Begun<'_> {
+    fn begin(&self, cost: usize) -> Begun<'_> {
         self.open.set(self.open.get() + 1);
-        self.room.set(self.room.get() + room);
+        self.load.set(self.load.get() + cost);
         self.served.set(self.served.get() + 1);
-        Begun { helper: self, room }
+        Begun { helper: self, cost }
     }
 }
 
 /// Counts a stream while it lasts.
 struct Begun<'a> {
     helper: &'a Helper,
-    room: usize,
+    cost: usize,
 }
 
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
         let helper = self.helper;
         helper.open.set(helper.open.get().saturating_sub(1));
-        helper.room.set(helper.room.get().saturating_sub(self.room));
+        helper.load.set(helper.load.get().saturating_sub(self.cost));
         helper.quiet.set(Instant::now());
     }
 }

@@ -10,7 +10,7 @@ const VARIABLE: &str = "SALLYPORT_CONNECT";
 /// A person who is at work comes back within this.
 const DEFAULT_IDLE: Duration = Duration::from_secs(10 * 60);
 
-/// What [`VARIABLE`] says.
+/// What `SALLYPORT_CONNECT` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Setting {
     /// It does not.

@@ -22,7 +22,7 @@ const LONGEST_PATH: usize = 107;
 /// PROFILE/connect/         mode 0700
 ///                 socket   mode 0600
 ///                 running  locked by the helper while it takes requests
-///                 starting locked by whoever starts one
+///                 starting locked by the program that starts one
 ///                 log      of bounded size
 /// ```
 #[derive(Debug, Clone)]
@@ -65,7 +65,7 @@ impl Place {
         self.directory.join("log")
     }
 
-    /// Opens a lock file; whoever holds its lock is the one.
+    /// Opens a lock file; one process at a time holds its lock.
     pub(super) fn lock_file(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::NOFOLLOW.bits().cast_signed();
         let mut opening = File::options();
@@ -101,7 +101,7 @@ impl Place {
         let _ = fs::remove_file(self.socket());
         let (path, _open) = self.address()?;
         let listener = UnixListener::bind(path)?;
-        // Nobody else gets as far as the socket: its directory is closed to them.
+        // Other users do not get as far as the socket: its directory is closed to them.
         fs::set_permissions(self.socket(), fs::Permissions::from_mode(0o600))?;
         Ok(listener)
     }

@@ -32,7 +32,7 @@ pub struct HelperStream {
 /// What a helper has to offer.
 #[derive(Debug)]
 pub enum Offered {
-    /// The native door of a node, which is proven.
+    /// The native listener of a node, which is proven.
     Native(HelperStream, Ending),
     /// Not that of this node, which has none.
     SshAlone,
@@ -45,7 +45,7 @@ pub fn open(stored: &Stored, node: &str, login: &str) -> Option<(HelperStream, E
     ask(stored, &Request::Ssh { node: node.to_owned(), login: login.to_owned() })
 }
 
-/// The same to the native door of a node, once the helper has proven it.
+/// The same to the native listener of a node, once the helper has proven it.
 pub fn open_native<'a>(
     stored: &'a Stored,
     node: &'a str,
@@ -143,7 +143,7 @@ impl AsyncWrite for HelperStream {
     ) -> Poll<io::Result<usize>> {
         match ready!(Pin::new(&mut self.bytes).poll_write(context, data)) {
             Ok(count) => Poll::Ready(Ok(count)),
-            // Why there is nobody to write to is what the reading side hears.
+            // Why the other end has gone is what the reading side hears.
             Err(_) => Poll::Ready(Ok(data.len())),
         }
     }

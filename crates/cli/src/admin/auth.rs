@@ -174,7 +174,7 @@ async fn sign(authority: &Authority, args: Sign) -> CliResult {
     }
     if needs.token && args.out.is_none() {
         ui::data(&made.token)?;
-        ui::say(format!("Good until {until}. Whoever has it can use it."));
+        ui::say(format!("Good until {until}. Every holder can use it."));
         return Ok(());
     }
     files.iter().try_for_each(ui::data)?;
@@ -234,7 +234,7 @@ fn check(args: &Sign, needs: &Needs) -> CliResult {
     Ok(())
 }
 
-/// The key that is certified: made here, or somebody else's.
+/// The key that is certified: made here, or elsewhere.
 struct Keys {
     ssh: Option<SshKeyPair>,
     tls: Option<TlsKey>,

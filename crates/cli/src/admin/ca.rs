@@ -95,7 +95,7 @@ pub(super) async fn run(authority: &Authority, command: Ca) -> CliResult {
     }
 }
 
-/// Puts a whole file in the place of another: sshd reads revoked keys at every login, and refuses everybody while there
+/// Puts a whole file in the place of another: sshd reads revoked keys at every login, and refuses every user while there
 /// is half a list.
 fn replace(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let mut fresh = path.as_os_str().to_owned();

@@ -61,7 +61,7 @@ pub(super) struct Show {
 pub(super) struct Deny {
     /// A serial number, or a fingerprint of the certificate or its key as ssh-keygen and openssl print them.
     id: String,
-    /// Why. Whoever is kept out reads it.
+    /// Why. The user or host that is kept out reads it.
     #[arg(long)]
     reason: String,
     #[arg(long, value_enum, default_value = "text")]
@@ -176,15 +176,17 @@ async fn deny(authority: &Authority, args: Deny) -> CliResult {
             None => return Ok(()),
         };
         if answer.certificates.iter().any(|one| one.form == "jwt") {
-            ui::say("Those who verify tokens ask nobody and read no list: it is good until its end.");
+            ui::say(
+                "Programs that verify tokens ask no authority and read no list: it is good until its end.",
+            );
         } else {
             ui::say(format!(
-                "Nobody inside the cluster believes it; others read a list: sallyport admin ca export --kind {kind} --format {format}"
+                "Nothing inside the cluster believes it; others read a list: sallyport admin ca export --kind {kind} --format {format}"
             ));
         }
     } else {
         ui::say(format!(
-            "Whoever holds it is kept out by lock/{}. To let them in again: sallyport admin rm lock/{}",
+            "Its holder is kept out by lock/{}. To let it in again: sallyport admin rm lock/{}",
             answer.lock, answer.lock
         ));
     }

@@ -52,7 +52,7 @@ enum Admin {
     Edit(resources::Edit),
     /// Delete a resource.
     Rm(resources::Rm),
-    /// Keep somebody or something out, at once: also ends live sessions.
+    /// Keep a user, a node or anything else out, at once: also ends live sessions.
     Lock(resources::Lock),
     /// The certificate authorities.
     #[command(subcommand)]

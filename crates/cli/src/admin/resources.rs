@@ -60,7 +60,7 @@ pub(super) struct Lock {
     /// Until when; without it the lock stays until removed.
     #[arg(long, value_parser = ui::parse_duration)]
     ttl: Option<Duration>,
-    /// Also what does not exist: whoever comes by that name later is kept out.
+    /// Also what does not exist: what has that name later is kept out.
     #[arg(long)]
     force: bool,
 }
@@ -188,7 +188,7 @@ fn facts(resource: &serde_json::Value) -> String {
 }
 
 fn as_json(resource: &Resource) -> CliResult<serde_json::Value> {
-    // Who may list and not read is told the names alone.
+    // A user who may list and not read is told the names alone.
     if resource.yaml.is_empty() {
         return Ok(json!({
             "kind": resource.kind, "metadata": { "name": resource.name }, "revision": resource.revision,

@@ -251,7 +251,7 @@ fn print(preflight: &PreflightSuiteResponse, format: Format) -> CliResult {
     }
     obstacles("would break", &preflight.breaks)?;
     obstacles("might break", &preflight.unsure)?;
-    obstacles("would break, and nobody ever logged in with it", &preflight.strangers)?;
+    obstacles("would break, and no user ever logged in with it", &preflight.strangers)?;
     if !preflight.notes.is_empty() {
         ui::data("\nknown in general:")?;
         for note in &preflight.notes {
@@ -259,7 +259,7 @@ fn print(preflight: &PreflightSuiteResponse, format: Format) -> CliResult {
         }
     }
     let verdict = match preflight.breaks.len() {
-        0 => "nobody who was seen would break".to_owned(),
+        0 => "no client that was seen would break".to_owned(),
         1 => "1 client would break".to_owned(),
         several => format!("{several} clients would break"),
     };

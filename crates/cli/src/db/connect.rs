@@ -74,7 +74,7 @@ pub(super) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
                 databases,
                 database: name.to_string(),
                 pins: Pins::default(),
-                anybody: false,
+                any_user: false,
             };
             // psql shows what went wrong: it is told in its own protocol.
             tokio::task::spawn_local(serve(listener, route, |_| {}));

@@ -166,7 +166,7 @@ fn jdbc(stored: &Stored, choice: &Choice) -> CliResult<String> {
     let directory = std::path::absolute(&stored.directory).doing("find the profile")?;
     let file = |name: &str| path_text(&directory.join(name));
     // JDBC knows no address beside the name; where the name leads nowhere, the address it is, and its name unchecked
-    // would be anybody's of the cluster: it is checked, and says so.
+    // would be any user's of the cluster: it is checked, and says so.
     let host = endpoint.address.map_or(endpoint.host, |address| address.to_string());
     let host = if host.contains(':') { format!("[{host}]") } else { host };
     let properties = [

@@ -119,7 +119,7 @@ impl Listener {
             Address::Unix(path) => {
                 leave_no_corpse(path).await?;
                 let listener = UnixListener::bind(path).doing(&doing)?;
-                // Who comes as somebody else in the moment before this is refused below.
+                // A client of another user in the moment before this is refused below.
                 fs::set_permissions(path, fs::Permissions::from_mode(0o600)).doing(&doing)?;
                 Ok(Self { inner: Inner::Unix(listener), address: address.clone() })
             }
@@ -187,7 +187,7 @@ impl Accepted {
     }
 }
 
-/// Removes a socket that nobody listens on any more.
+/// Removes a socket that no process listens on any more.
 async fn leave_no_corpse(path: &Path) -> CliResult {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
     if is_socket && UnixStream::connect(path).await.is_err() {
@@ -198,8 +198,8 @@ async fn leave_no_corpse(path: &Path) -> CliResult {
 
 /// What is done with the clients of one address.
 pub(super) enum Route {
-    /// They need no TLS and no certificate: theirs is the login of the user who runs this. By TCP, `anybody` on this machine may come.
-    Tunnel { databases: Rc<Databases>, database: String, pins: Pins, anybody: bool },
+    /// They need no TLS and no certificate: theirs is the login of the user who runs this. By TCP, with `any_user` every user of this machine may come.
+    Tunnel { databases: Rc<Databases>, database: String, pins: Pins, any_user: bool },
     /// Their bytes go to the cluster's public address as they are.
     Relay { proxy: String },
 }
@@ -239,8 +239,8 @@ impl Route {
     async fn carry(&self, mut client: Accepted) -> CliResult {
         match self {
             Self::Relay { proxy } => relay(client.stream, proxy).await,
-            Self::Tunnel { databases, database, pins, anybody } => {
-                if !anybody && let Err(error) = client.check().await {
+            Self::Tunnel { databases, database, pins, any_user } => {
+                if !any_user && let Err(error) = client.check().await {
                     client.refuse().await;
                     return Err(error);
                 }

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// The tables of Linux (proc_net_tcp.txt of its documentation). A socket of IPv6 may hold addresses of IPv4.
 const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
 
-/// `TCP_ESTABLISHED`. What is closing may be nobody's by now, which the table shows as root's.
+/// `TCP_ESTABLISHED`. What is closing may have no owner by now, which the table shows as root's.
 const ESTABLISHED: &str = "01";
 
 /// The user whose socket is at `client`, connected to `here`.
@@ -97,7 +97,7 @@ mod tests {
         };
         let (client, here) = ("127.0.0.1:40000".parse().unwrap(), "127.0.0.1:5433".parse().unwrap());
         assert_eq!(find(&line("01", "1000"), client, here), Some(1000));
-        // In TIME_WAIT, which is nobody's any more.
+        // In TIME_WAIT, which has no owner any more.
         assert_eq!(find(&line("06", "0"), client, here), None);
         assert_eq!(find(&line("01", "1000"), here, client), None);
         for odd in

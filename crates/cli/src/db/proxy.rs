@@ -99,7 +99,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
                         databases,
                         database,
                         pins: pins(&args, chosen),
-                        anybody: args.any_local_user,
+                        any_user: args.any_local_user,
                     }
                 } else {
                     Route::Relay { proxy: stored.profile.proxy.clone() }
@@ -133,7 +133,7 @@ fn addresses(args: &Args, places: &mut Vec<TempDir>) -> CliResult<Vec<Address>> 
             return Err(usage("either NAME=PORT or --listen"));
         }
         if args.tunnel && !listen.is_local() {
-            return Err(usage("with --tunnel, everybody who reaches the address would come as you")
+            return Err(usage("with --tunnel, every program that reaches the address would come as you")
                 .hint("--listen 127.0.0.1:PORT, or a path"));
         }
         return Ok(vec![listen.clone()]);

@@ -221,7 +221,7 @@ mod tests {
             )
         );
         assert_eq!(fs::metadata(&file.path).unwrap().permissions().mode() & 0o777, 0o600);
-        // Somebody's own, without a final end of line.
+        // The user's own, without a final end of line.
         fs::write(&file.path, format!("{first}[mine]\nhost=h")).unwrap();
         fs::set_permissions(&file.path, fs::Permissions::from_mode(0o644)).unwrap();
         file.put(&section("other", "prod")).unwrap();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_somebody_elses_or_would_break_the_file_is_refused() {
+    fn what_is_not_ours_or_would_break_the_file_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let one = stored(directory.path(), "db.example.com:3080");
         let other = stored(directory.path(), "elsewhere:3080");

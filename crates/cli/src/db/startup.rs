@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// A client that has connected says who it is, or leaves. People type no passwords before that.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// TLS and GSSAPI, each asked for once; whoever asks more often wants something else.
+/// TLS and GSSAPI, each asked for once; a client that asks more often wants something else.
 const MOST_QUESTIONS: usize = 4;
 /// The first byte of TLS: no length of a first packet begins so.
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -30,7 +30,7 @@ pub(super) enum Name {
     Any,
     /// This one, if it says none. Libraries say the user's name then.
     Default(String),
-    /// This one; who says another is refused.
+    /// This one; a client that says another is refused.
     Only(String),
 }
 
@@ -108,7 +108,7 @@ fn pinned(mut startup: Startup, pins: &Pins) -> Result<Startup, Refusal> {
         return Err(Refusal::replication());
     }
     // libpq says the user's name where its user has said none. Where one name alone is served that is no other name; where
-    // a name only stands in for none, nobody gets into another database than the one that was said.
+    // a name only stands in for none, no client gets into another database than the one that was said.
     let said = startup.parameter("database").filter(|name| !name.is_empty());
     let said = said.filter(|name| !matches!(pins.name, Name::Only(_)) || Some(*name) != startup.user());
     let name = match (&pins.name, said) {

@@ -131,7 +131,7 @@ impl Player {
                 left = left.saturating_sub(begin.elapsed().mul_f64(self.speed));
             }
             match key {
-                // Standard input has ended: play on, there is nobody to ask.
+                // Standard input has ended: play on.
                 None if self.paused => return Some(Next::Quit),
                 None => {
                     tokio::time::sleep(left.div_f64(self.speed)).await;

@@ -20,7 +20,7 @@ use crate::ui::{self, Format};
 
 /// The program that stands for Go's crypto/tls.
 const GO_PROGRAM: &str = include_str!("peers/handshakes.go");
-/// How often everybody takes a turn.
+/// How often each source takes a turn.
 const ROUNDS: usize = 4;
 /// One turn of ours: many short batches, of which some meet a quiet moment.
 const TURN: Effort = Effort { passes: 12, batch: Duration::from_millis(4) };

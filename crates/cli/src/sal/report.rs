@@ -167,10 +167,10 @@ fn text(
         let rows = report.choices.iter().map(|choice| {
             vec![
                 choice.primitive.to_string(),
-                choice.source.unwrap_or("nobody").to_owned(),
+                choice.source.unwrap_or("none").to_owned(),
                 time(choice.time),
                 choice.why.to_owned(),
-                choice.runner_up.unwrap_or("nobody").to_owned(),
+                choice.runner_up.unwrap_or("none").to_owned(),
                 time(choice.runner_up_time),
                 choice.others.join("; "),
             ]

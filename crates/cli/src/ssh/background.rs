@@ -45,7 +45,7 @@ pub(super) fn ready() -> CliResult {
         return Ok(());
     }
     let _ = rustix::process::setsid();
-    // If nobody waits any more, that is no reason to stop.
+    // If no process waits any more, that is no reason to stop.
     let _ = rustix::io::write(rustix::stdio::stdin(), b"+");
     let nothing = std::fs::File::open("/dev/null").doing("open /dev/null")?;
     rustix::stdio::dup2_stdin(&nothing).map_err(std::io::Error::from).doing("let go of standard input")?;

@@ -61,7 +61,7 @@ pub(crate) struct Args {
     /// Connect standard input and output to HOST:PORT as the node sees it.
     #[arg(short = 'W', value_name = "HOST:PORT", conflicts_with_all = ["command", "no_command"])]
     stdio: Option<String>,
-    /// Offer the local SSH agent to the node. Whoever is root there can use it meanwhile.
+    /// Offer the local SSH agent to the node. Root there can use it meanwhile.
     #[arg(short = 'A')]
     agent: bool,
     /// Do not offer the SSH agent.

@@ -1,7 +1,7 @@
 //! The key by which the helper daemon proves itself to `ssh` where it ends SSH: it is made once for a login's directory,
 //! lies beside the user's own keys, and `known_hosts` has it for the names of the cluster's nodes.
 //!
-//! Whoever reads it can read the user's keys as well; with it alone, one who stands on the way between this user's `ssh`
+//! A program that reads it can read the user's keys as well; with it alone, an attacker between this user's `ssh`
 //! and a node could pass for the node. It never leaves the machine, and nothing but this user's `ssh` believes it.
 
 use std::fs;
@@ -35,13 +35,13 @@ pub(super) fn host_key(directory: &Path, suite: Suite) -> Result<SshKeyPair> {
     own.write_all(key.private_openssh().as_bytes())
         .and_then(|()| own.as_file().sync_data())
         .doing(format!("write {}", path.display()))?;
-    // Several programs may be here at once; the first one's is everybody's.
+    // Several programs may be here at once; all use the first one's.
     match own.persist_noclobber(&path) {
         Ok(_) => Ok(key),
         Err(failed) if failed.error.kind() == io::ErrorKind::AlreadyExists => {
             understand(&read().doing(format!("read {}", path.display()))?)
         }
-        // Not every file system has links. The last one's is everybody's then.
+        // Not every file system has links. All use the last one's then.
         Err(failed) => {
             failed
                 .file

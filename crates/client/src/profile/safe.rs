@@ -1,4 +1,4 @@
-//! Whether a login's files can be anybody's but the user's: with such a one `ssh` uses no key, and this program no login.
+//! Whether a login's files are the user's alone: with others `ssh` uses no key, and this program no login.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! `sallyport ssh` by the native front door: the same sessions as by SSH, with tickets and without, and SSH where a node
+//! `sallyport ssh` by the native protocol: the same sessions as by SSH, with tickets and without, and SSH where a node
 //! has nothing else.
 
 use std::io::{Read, Write};
@@ -51,7 +51,7 @@ fn restart(cluster: &mut Cluster, alice: &Helped) {
     });
 }
 
-/// With the helper and without it, to the native door and nowhere else.
+/// With the helper and without it, to the native listener and nowhere else.
 const WAYS: [[(&str, &str); 2]; 2] = [
     [("SALLYPORT_CONNECT", "off"), ("SALLYPORT_FRONT", "native")],
     [("SALLYPORT_CONNECT", "on"), ("SALLYPORT_FRONT", "native")],
@@ -84,7 +84,7 @@ fn commands_run_and_say_how_they_ended() {
         let refused = alice.ssh(&[&format!("nobody-i-know@{}", "web-1"), "true"], way);
         assert_eq!(refused.status.code(), Some(255), "{}", stderr(&refused));
     }
-    // What is on record is what was said, and by which door it came.
+    // What is on record is what was said, and by which protocol it came.
     let event = cluster.wait_event("session.start", |event| event["fields"]["front"] == "native");
     assert_eq!(event["user"], "alice");
 }
@@ -166,10 +166,10 @@ fn terminals_and_forwards_and_files_go_the_same_way() {
 fn a_node_with_ssh_alone_is_gone_to_by_ssh_with_nothing_lost() {
     let (mut cluster, alice) = with_node();
     let web = target("web-1");
-    // The agent is replaced by one without a native door, and later by one that has it again.
+    // The agent is replaced by one without a native listener, and later by one that has it again.
     let config = cluster.path("node-web-1.yaml");
-    let with_door = std::fs::read_to_string(&config).unwrap();
-    std::fs::write(&config, format!("{with_door}  native_door: false\n")).unwrap();
+    let with_listener = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, format!("{with_listener}  native_door: false\n")).unwrap();
     restart(&mut cluster, &alice);
     for way in ["off", "on", "on"] {
         let mut command = alice.0.command(&["ssh", &web, "cat; exit 4"]);
@@ -202,7 +202,7 @@ fn a_recording_of_a_native_session_plays_back() {
 }
 
 #[test]
-fn the_door_can_be_chosen_and_locks_count_at_once() {
+fn the_protocol_can_be_chosen_and_locks_count_at_once() {
     let (cluster, alice) = with_node();
     let web = target("web-1");
     ok(alice.ssh(&[&web, "true"], &[("SALLYPORT_FRONT", "ssh")]));

@@ -10,26 +10,26 @@ use tokio::sync::Notify;
 
 use crate::error::Error;
 
-/// What the way to the node tells TLS.
+/// What the stream to the node tells the TLS in it.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct StreamState {
     /// What went out early went out again.
     pub(super) repeated: Arc<AtomicBool>,
     /// Something went out early, and the node has not proven what became of it.
     pub(super) unanswered: Arc<AtomicBool>,
     /// The proxy says that the target is no node of ours.
     pub(super) ssh_alone: Cell<bool>,
-    /// The proxy has opened the way to the node.
+    /// The proxy has opened the stream to the node.
     pub(super) reached: Cell<bool>,
     /// The node has said something.
     pub(super) heard: Cell<bool>,
-    /// There is a connection to the proxy, by which the way goes.
+    /// There is a connection to the proxy, by which the stream goes.
     pub(super) seated: Notify,
     /// What the proxy has a database's client read, in the database's own protocol.
     pub(super) refusal: RefCell<Option<Bytes>>,
 }
 
-impl Told {
+impl StreamState {
     /// For a stream that may say something early.
     pub(super) fn of<IO>(tls: &DoorStream<IO>) -> Self {
         Self { repeated: tls.repeated(), unanswered: tls.unanswered(), ..Self::late() }

@@ -1,4 +1,4 @@
-//! The resident helper: started by the first `ssh` that needs it, used by all, and never in the way.
+//! The helper daemon: started by the first `ssh` that needs it, used by all, and never in the way.
 
 use crate::support;
 use std::fs;
