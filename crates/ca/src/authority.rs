@@ -10,7 +10,6 @@ use sallyport_sal::tls::rustls::pki_types::pem::PemObject;
 use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName};
 use sallyport_sal::{KeyAlgorithm, KeyPurpose, PublicKey, Signer, Suite, random};
 use serde::{Deserialize, Serialize};
-use ssh_key::HashAlg;
 use time::{Duration, OffsetDateTime};
 
 use crate::public_keys::PublicKeys;
@@ -219,7 +218,7 @@ impl SshSide {
             public_line: key
                 .to_openssh()
                 .map_err(|error| CaError::Encode { what: "an SSH public key", reason: error.to_string() })?,
-            fingerprint: key.fingerprint(HashAlg::Sha256).to_string(),
+            fingerprint: ssh::fingerprint(key.key_data()),
             signer,
         })
     }

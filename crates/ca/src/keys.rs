@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use sallyport_sal::formats::openssh;
 use sallyport_sal::{KeyAlgorithm, KeyPurpose, MemoryKey, PublicKey, Signer, Suite};
+use ssh_key::PrivateKey;
 use ssh_key::encoding::Decode;
 use ssh_key::private::{EcdsaKeypair, EcdsaPrivateKey, Ed25519Keypair, Ed25519PrivateKey, KeypairData};
 use ssh_key::public::{EcdsaPublicKey, KeyData};
-use ssh_key::{HashAlg, PrivateKey};
 use zeroize::Zeroizing;
 
 use crate::{CaError, ssh};
@@ -84,7 +84,7 @@ impl SshKeyPair {
     /// The fingerprint as `ssh-keygen -l` shows it: `SHA256:…`.
     #[must_use]
     pub fn fingerprint(&self) -> String {
-        self.private.fingerprint(HashAlg::Sha256).to_string()
+        fingerprint(self.private.public_key().key_data())
     }
 
     /// The key as SSH libraries take it.
@@ -216,6 +216,29 @@ pub fn ssh_signature(signer: &dyn Signer, message: &[u8]) -> Result<Vec<u8>, CaE
 /// that is not used here.
 pub fn verify_ssh_signature(key: &KeyData, message: &[u8], signature: &[u8]) -> Result<(), CaError> {
     ssh::verify_message(&ssh::public_key(key)?, message, signature)
+}
+
+/// Checks a user's signature: as [`verify_ssh_signature`] does, and those of security keys (`sk-…@openssh.com`).
+///
+/// # Errors
+/// As [`verify_ssh_signature`].
+pub fn verify_user_signature(key: &KeyData, message: &[u8], signature: &[u8]) -> Result<(), CaError> {
+    ssh::verify_user(key, message, signature)
+}
+
+/// An SSH certificate on the wire (OpenSSH's PROTOCOL.certkeys). As with [`certificate`], nothing is checked.
+///
+/// # Errors
+/// [`CaError::Malformed`], also for certificates that are signed by certificates that are signed by certificates, and so on.
+pub fn read_certificate(blob: &[u8]) -> Result<ssh_key::Certificate, CaError> {
+    ssh::read(blob)
+}
+
+/// The fingerprint of a public key as `ssh-keygen -l` shows it: `SHA256:…`. Every one that Sallyport shows or compares is made here,
+/// by the abstraction layer.
+#[must_use]
+pub fn fingerprint(key: &KeyData) -> String {
+    ssh::fingerprint(key)
 }
 
 /// The key as the SSH library has it. Its own reader refuses one in 512 of the ECDSA keys that are written by the

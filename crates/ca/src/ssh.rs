@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use data_encoding::BASE64_NOPAD;
 use sallyport_access::{HostId, HostRole, Login, NodeName, Principal, RoleName, Traits, UserName};
 use sallyport_sal::algorithm::{KeyKind, Standing};
-use sallyport_sal::{KeyAlgorithm, PublicKey, Signer};
+use sallyport_sal::{KeyAlgorithm, PublicKey, Signer, hash};
 use ssh_key::certificate::CertType;
 use ssh_key::public::{EcdsaPublicKey, Ed25519PublicKey, KeyData, RsaPublicKey};
 use ssh_key::{Algorithm, Certificate, Mpint};
@@ -124,6 +125,52 @@ pub(crate) fn verify_signature(certificate: &Certificate, ca: &PublicKey) -> Res
     let signed =
         bytes.len().checked_sub(trailer).and_then(|end| bytes.get(..end)).ok_or(CaError::BadSignature)?;
     verify_raw(ca, signature.algorithm().as_str(), signature.as_bytes(), signed)
+}
+
+/// Flags and counter of a security key, behind its signature (OpenSSH's PROTOCOL.u2f), in bytes.
+const SECURITY_KEY_TRAILER_BYTES: usize = 5;
+
+/// Checks a user's signature, which a security key may have made.
+pub(crate) fn verify_user(key: &KeyData, message: &[u8], blob: &[u8]) -> Result<(), CaError> {
+    let (held, application) = match key {
+        KeyData::SkEcdsaSha2NistP256(key) => (
+            PublicKey::from_raw(KeyAlgorithm::EcdsaP256, key.ec_point().as_bytes())?,
+            key.application().as_bytes(),
+        ),
+        KeyData::SkEd25519(key) => (
+            PublicKey::from_raw(KeyAlgorithm::Ed25519, key.public_key().as_ref())?,
+            key.application().as_bytes(),
+        ),
+        other => return verify_message(&public_key(other)?, message, blob),
+    };
+    let (scheme, rest) = take_string(blob).ok_or(CaError::BadSignature)?;
+    let (raw, trailer) = take_string(rest).ok_or(CaError::BadSignature)?;
+    if scheme != key.algorithm().as_str().as_bytes() || trailer.len() != SECURITY_KEY_TRAILER_BYTES {
+        return Err(CaError::BadSignature);
+    }
+    let signed = [&hash::sha256(application)[..], trailer, &hash::sha256(message)].concat();
+    let scheme = held.algorithm().ssh_name().ok_or(CaError::BadSignature)?;
+    verify_raw(&held, scheme, raw, &signed)
+}
+
+/// The most levels of certificates within certificates that are read. One of ours is signed by a plain key: it has one.
+const MOST_NESTED: usize = 4;
+
+/// Reads a certificate on the wire. What signed it is read as a key of any type, a certificate too, and that one's as well: a peer
+/// that nests them deeply would have this read by as many calls within calls, and is refused.
+pub(crate) fn read(blob: &[u8]) -> Result<Certificate, CaError> {
+    const MARK: &[u8] = b"-cert-v01@";
+    if blob.windows(MARK.len()).filter(|part| *part == MARK).count() > MOST_NESTED {
+        return Err(CaError::Malformed { reason: "certificates within certificates".to_owned() });
+    }
+    Certificate::from_bytes(blob).map_err(|error| CaError::Malformed { reason: error.to_string() })
+}
+
+/// The fingerprint of a public key as `ssh-keygen -l` shows it.
+pub(crate) fn fingerprint(key: &KeyData) -> String {
+    // A key that was read can be written.
+    let blob = encode_key(key).unwrap_or_default();
+    format!("SHA256:{}", BASE64_NOPAD.encode(&hash::sha256(&blob)))
 }
 
 /// Checks a signature as [`signature`] makes it.

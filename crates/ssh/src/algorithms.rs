@@ -4,13 +4,12 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg};
-use russh::server::PublicKeyOffer;
 use russh::{Limits, Preferred, cipher, kex, mac};
 use sallyport_sal::HybridKeyExchange;
 use sallyport_sal::selection;
 use ssh_key::public::KeyData;
 
-use crate::{capabilities, rsa_keys};
+use crate::{capabilities, rsa_keys, transport};
 
 /// AES-GCM goes first: on machines with AES instructions it costs half of ChaCha20 a byte. There is no CBC, no
 /// plain CTR and no MAC that needs choosing, because every cipher here authenticates by itself.
@@ -58,8 +57,7 @@ const HYBRID_KEX: &[kex::Name] = &[
     kex::EXTENSION_OPENSSH_STRICT_KEX_AS_SERVER,
 ];
 
-/// In FIPS mode: what is approved. The ciphers are the module's; key exchange and hashes are approved, but the library's own
-/// (docs/fips.md).
+/// In FIPS mode: what is approved. The library is not asked for any of it there: [`TransportBy::is_layer`].
 const FIPS_KEX: &[kex::Name] = &[
     kex::ECDH_SHA2_NISTP256,
     kex::ECDH_SHA2_NISTP384,
@@ -80,8 +78,8 @@ const LEAST_RSA_BITS: u32 = 2048;
 /// every one apart from FIPS mode.
 ///
 /// What a server offers steers the exchange of keys alone: the library lets users authenticate by every type of key that it reads.
-pub(crate) fn refusal(offer: &PublicKeyOffer<'_>) -> Option<String> {
-    refused(offer.public_key.key_data(), offer.algorithm, selection::global().is_fips())
+pub(crate) fn refusal(key: &KeyData, algorithm: &Algorithm) -> Option<String> {
+    refused(key, algorithm, selection::global().is_fips())
 }
 
 fn refused(key: &KeyData, algorithm: &Algorithm, fips: bool) -> Option<String> {
@@ -133,13 +131,57 @@ pub(crate) fn client(demand: HybridKeyExchange) -> Preferred {
     Preferred { host_key_certificates: server.key.clone(), ..server }
 }
 
-/// What the SSH library brings of its own: these do not pass through the abstraction layer.
+/// By what connections of SSH are encrypted, and their ends proven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TransportBy {
+    /// The SSH library; in FIPS mode [`crate::transport`], whose cryptography is the abstraction layer's.
+    #[default]
+    Mode,
+    /// [`crate::transport`], in every mode.
+    Layer,
+}
+
+impl TransportBy {
+    /// Whether it is [`crate::transport`]. In FIPS mode it is.
+    pub(crate) fn is_layer(self) -> bool {
+        self == Self::Layer || selection::global().is_fips()
+    }
+}
+
+/// What the library speaks inside [`crate::transport`]: nothing of cryptography.
+pub(crate) fn inside() -> Preferred {
+    Preferred {
+        kex: Cow::Borrowed(&[kex::NONE]),
+        key: Cow::Borrowed(KEYS),
+        host_key_certificates: Cow::Borrowed(&[]),
+        cipher: Cow::Borrowed(&[cipher::CLEAR]),
+        mac: Cow::Borrowed(&[mac::NONE]),
+        ..Preferred::DEFAULT
+    }
+}
+
+/// There, nothing is renewed.
+pub(crate) fn inside_limits() -> Limits {
+    Limits {
+        rekey_write_limit: usize::MAX,
+        rekey_read_limit: usize::MAX,
+        rekey_time_limit: Duration::from_secs(100 * 365 * 86_400),
+    }
+}
+
+/// When a server asks for new keys by [`crate::transport`]: as [`server_limits`].
+pub(crate) const LAYER_SERVER_LIMITS: transport::Limits =
+    transport::Limits { bytes: 72 << 30, packets: 9 << 28 };
+
+/// What SSH's transport has. Outside FIPS mode it is the SSH library's own, and does not pass through the abstraction layer.
 #[derive(Debug, Clone)]
 pub struct Transport {
     /// Names of key exchange methods, best first.
     pub key_exchange: Vec<String>,
     /// Names of ciphers, best first.
     pub ciphers: Vec<String>,
+    /// All of it is computed by the abstraction layer.
+    pub by_layer: bool,
 }
 
 /// The algorithms of the SSH transport, as a server of ours offers them.
@@ -151,6 +193,7 @@ pub fn transport_algorithms() -> Transport {
     Transport {
         key_exchange: server.kex.iter().map(AsRef::as_ref).filter(is_method).map(str::to_owned).collect(),
         ciphers: server.cipher.iter().map(|name| name.as_ref().to_owned()).collect(),
+        by_layer: TransportBy::Mode.is_layer(),
     }
 }
 

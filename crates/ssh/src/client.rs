@@ -13,6 +13,8 @@ mod credentials;
 mod error;
 mod events;
 mod forward;
+mod layer;
+mod library;
 mod native;
 mod phases;
 mod pipelined;
@@ -32,15 +34,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
-use russh::client::{AuthResult, Handle, Msg};
+use russh::client::{Handle, Msg};
 use russh::{Channel, Disconnect, SshId};
 use sallyport_ca::Trust;
-use sallyport_sal::uses::{self, Aside};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Mutex, mpsc};
 use tracing::{Instrument, debug, debug_span, info_span};
 
-pub use crate::pipelined::Limits;
+pub use crate::transport::Limits;
 pub use credentials::Credentials;
 pub use error::ClientError;
 pub(crate) use forward::RemoteListener;
@@ -55,9 +56,10 @@ pub use x11::Display;
 pub(crate) use x11::DisplayOrigin;
 
 use crate::agent::connect_forwarded;
-use crate::algorithms;
+use crate::algorithms::{self, TransportBy};
 use crate::capabilities::IDENTIFICATION;
 use crate::pump::Slack;
+use crate::transport::Opening;
 use crate::{BoxedStream, Stream};
 use events::{Events, Said};
 use forward::Remotes;
@@ -192,6 +194,22 @@ where
     connect_with(stream, credentials, settings, Extras { whom: Whom::Proxy, ..Extras::default() })
 }
 
+/// As [`connect()`], with keys exchanged and the login made by [`crate::transport`] in every mode, as they are in FIPS mode.
+///
+/// # Errors
+/// As [`connect()`].
+pub fn connect_by_layer<S>(
+    stream: S,
+    credentials: &Credentials,
+    settings: Settings,
+    limits: Limits,
+) -> BoxFuture<'_, Result<Connection, ClientError>>
+where
+    S: Stream + 'static,
+{
+    connect_boxed(Box::new(stream), credentials, settings, Extras::default(), Some(limits))
+}
+
 pub(crate) fn connect_with<S>(
     stream: S,
     credentials: &Credentials,
@@ -201,7 +219,8 @@ pub(crate) fn connect_with<S>(
 where
     S: Stream + 'static,
 {
-    connect_boxed(Box::new(stream), credentials, settings, extras)
+    let layer = TransportBy::Mode.is_layer().then(Limits::default);
+    connect_boxed(Box::new(stream), credentials, settings, extras, layer)
 }
 
 fn connect_boxed(
@@ -209,6 +228,7 @@ fn connect_boxed(
     credentials: &Credentials,
     settings: Settings,
     extras: Extras,
+    layer: Option<Limits>,
 ) -> BoxFuture<'_, Result<Connection, ClientError>> {
     let span = debug_span!("ssh_connect", host = %settings.host, login = %settings.login);
     let connecting = async move {
@@ -238,35 +258,13 @@ fn connect_boxed(
             keepalive_max: KEEPALIVES_UNANSWERED,
             ..russh::client::Config::default()
         };
-        let exchange = phases::Exchange::begin();
-        let stream = exchange.watch(stream);
-        uses::count(Aside::SshConnection);
-        let mut handle = russh::client::connect_stream(Arc::new(config), stream, events).await.map_err(
-            |error| match error {
-                ClientError::Ssh(source) => ClientError::Handshake { host: settings.host.clone(), source },
-                other => other,
-            },
-        )?;
-        debug!("keys exchanged");
-        exchange.end();
-        if let Some(binding) = handle.agent_session_binding() {
-            let _ = said.binding.set(binding.clone());
-        }
-        let proving = credentials.prove(&mut handle, &settings.login);
-        let answer = proving.instrument(info_span!(target: PHASE, "ssh.authentication")).await;
-        match answer {
-            Ok(AuthResult::Success) => {}
-            Err(error @ (ClientError::Signing(_) | ClientError::Agent { .. })) => return Err(error),
-            // A connection that ended in the middle of it reports itself as a failure without methods.
-            _ => {
-                let reason = [said.end(), said.banner()].into_iter().find(|text| !text.is_empty());
-                return Err(ClientError::Authentication {
-                    host: settings.host,
-                    login: settings.login,
-                    reason: reason.unwrap_or_default(),
-                });
+        let handle = match layer {
+            Some(limits) => {
+                let opening = Opening { identification: IDENTIFICATION, demand, limits };
+                layer::enter(stream, opening, config, events, credentials, &settings.login).await
             }
-        }
+            None => library::enter(stream, config, events, credentials, &settings.login).await,
+        }?;
         debug!("authenticated");
         let refusals = Mutex::new(refusals);
         let line = Line::Ssh(SshLine { handle, refusals, slack });

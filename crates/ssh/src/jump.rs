@@ -8,10 +8,12 @@
 //!
 //! Who may reach which node is not decided here but behind [`Dial`].
 //!
-//! One limit comes from the SSH library: a certificate that has expired, or a key with no certificate, is refused
+//! In FIPS mode keys are exchanged and users let in by [`crate::transport`], and the SSH library speaks inside. In others one limit comes
+//! from the library: a certificate that has expired, or a key with no certificate, is refused
 //! without words ("Permission denied (publickey)").
 
 mod connection;
+mod entering;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,18 +25,22 @@ use futures::future::BoxFuture;
 use russh::keys::PrivateKey;
 use russh::{MethodKind, MethodSet, SshId};
 use sallyport_access::Identity;
-use sallyport_ca::Trust;
 use sallyport_ca::keys::SshKeyPair;
+use sallyport_ca::{CaError, Trust};
 use sallyport_sal::HybridKeyExchange;
 use ssh_key::Certificate;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, debug, info_span};
 
+use crate::algorithms::TransportBy;
 use crate::capabilities::{IDENTIFICATION, Sighting};
 use crate::inbound;
 use crate::rsa_keys::{self, HostSigner};
-use crate::{BoxedStream, Stream, algorithms};
+use crate::transport::Host;
+pub use crate::transport::accept::NotIn;
+use crate::transport::accept::Terms;
+use crate::{BoxedStream, Stream, algorithms, node};
 
 /// What this face needs from the proxy.
 #[async_trait]
@@ -80,6 +86,8 @@ pub struct JumpConfig {
     pub max_channels: usize,
     /// Longest time from the request for a node to its answer. Default 20 s.
     pub dial_timeout: Duration,
+    /// By what connections are encrypted. Default: as the mode has it.
+    pub transport: TransportBy,
 }
 
 impl Default for JumpConfig {
@@ -90,6 +98,7 @@ impl Default for JumpConfig {
             keepalive: Duration::from_secs(30),
             max_channels: 32,
             dial_timeout: Duration::from_secs(20),
+            transport: TransportBy::default(),
         }
     }
 }
@@ -132,6 +141,9 @@ pub enum JumpError {
     /// The client went away, or did not speak SSH properly.
     #[error("the SSH connection ended")]
     Ssh(#[from] russh::Error),
+    /// The same before the client was let in.
+    #[error("no SSH connection")]
+    Transport(#[source] NotIn),
 }
 
 /// The plain SSH face.
@@ -150,6 +162,9 @@ struct Face {
     any: Arc<russh::server::Config>,
     /// Where the suite requires hybrid key exchange.
     hybrid: Arc<russh::server::Config>,
+    /// Inside [`crate::transport`].
+    inside: Arc<russh::server::Config>,
+    host: Arc<Host>,
     /// Keeps an RSA key signing.
     _signer: Option<Arc<HostSigner>>,
 }
@@ -230,12 +245,20 @@ impl Jump {
         // Asked for every connection, so that a change of suite is felt at once.
         let demand = self.dial.trust().suite().key_exchange();
         let span = info_span!("ssh_jump", peer = %client, user = tracing::field::Empty);
+        let layer = self.config.transport.is_layer().then(|| Terms {
+            host: face.host.clone(),
+            demand,
+            limits: algorithms::LAYER_SERVER_LIMITS,
+            most_failures: MAX_AUTH_ATTEMPTS,
+        });
         let settings = connection::Settings {
             config: self.config.clone(),
             ssh: match demand {
+                _ if layer.is_some() => face.inside.clone(),
                 HybridKeyExchange::Preferred => face.any.clone(),
                 HybridKeyExchange::Required => face.hybrid.clone(),
             },
+            layer,
             demand,
             dial: Arc::clone(&self.dial),
             admits,
@@ -273,17 +296,21 @@ impl Jump {
 impl Face {
     fn new(config: &JumpConfig, host_key: &str, host_certificate: &str) -> Result<Self, JumpError> {
         let bad = |what, reason: String| JumpError::HostKey { what, reason };
-        let key = SshKeyPair::from_openssh(host_key).and_then(|key| rsa_keys::host_key(&key));
-        let (key, signer) = key.map_err(|error| bad("key", error.to_string()))?;
+        let unusable = |error: CaError| bad("key", error.to_string());
+        let pair = SshKeyPair::from_openssh(host_key).map_err(unusable)?;
+        let (key, signer) = rsa_keys::host_key(&pair).map_err(unusable)?;
         let certificate = Certificate::from_openssh(host_certificate.trim())
             .map_err(|error| bad("certificate", error.to_string()))?;
         if certificate.public_key() != key.public_key().key_data() {
             return Err(bad("certificate", "it is for another key".to_owned()));
         }
-        let with = |demand| Arc::new(ssh_config(config, key.clone(), certificate.clone(), demand));
+        let host = Arc::new(Host::new(pair.signer(), Some(&certificate)).map_err(unusable)?);
+        let with = |demand| ssh_config(config, key.clone(), certificate.clone(), demand);
         Ok(Self {
-            any: with(HybridKeyExchange::Preferred),
-            hybrid: with(HybridKeyExchange::Required),
+            any: Arc::new(with(HybridKeyExchange::Preferred)),
+            hybrid: Arc::new(with(HybridKeyExchange::Required)),
+            inside: Arc::new(node::inside(with(HybridKeyExchange::Preferred))),
+            host,
             _signer: signer,
         })
     }

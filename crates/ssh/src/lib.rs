@@ -27,11 +27,12 @@ mod rsa_keys;
 pub mod session;
 pub mod sftp;
 mod signal_names;
+pub mod transport;
 
 /// Whether this build can ask PAM (the feature `pam`).
 pub const HAS_PAM: bool = cfg!(feature = "pam");
 
-pub use algorithms::{Transport, transport_algorithms};
+pub use algorithms::{Transport, TransportBy, transport_algorithms};
 
 /// What every byte stream here can do.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}

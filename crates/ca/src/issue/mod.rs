@@ -16,7 +16,6 @@ use std::collections::BTreeMap;
 
 use sallyport_sal::{PublicKey, hash, random};
 use serde::{Deserialize, Serialize};
-use ssh_key::HashAlg;
 use ssh_key::public::KeyData;
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
@@ -206,7 +205,7 @@ impl<'a> Job<'a> {
             side.fingerprint().to_owned(),
             serial.to_string(),
             hex(&hash::sha256(&bytes)),
-            subject.fingerprint(HashAlg::Sha256).to_string(),
+            ssh::fingerprint(subject),
             key_id.to_owned(),
             principals.to_vec(),
         );

@@ -5,15 +5,14 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use russh::keys::agent::AgentSessionBinding;
 use sallyport_ca::keys::{SshKeyPair, ssh_signature};
 use sallyport_sal::{Suite, random};
 use ssh_key::public::KeyData;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::MAX_MESSAGE_BYTES;
 use super::messages::Question;
+use super::{Binding, MAX_MESSAGE_BYTES};
 
 /// How long the agent may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -25,13 +24,13 @@ const SESSION_BYTES: usize = 32;
 ///
 /// # Errors
 /// The socket's. An agent that does not know the message decides by what it knows.
-pub(crate) async fn connect(socket: &Path, binding: Option<&AgentSessionBinding>) -> io::Result<UnixStream> {
+pub(crate) async fn connect(socket: &Path, binding: Option<&Binding>) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect(socket).await?;
     let message = match binding {
         Some(binding) => Question::Bind {
-            host_key: binding.host_key(),
-            session: binding.session_id(),
-            signature: binding.signature(),
+            host_key: &binding.host_key,
+            session: &binding.session,
+            signature: &binding.signature,
             forwarding: true,
         }
         .encode(),

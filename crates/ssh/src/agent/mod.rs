@@ -84,15 +84,15 @@ impl UserAgent {
     pub(crate) async fn sign(
         &self,
         certificate: &Certificate,
-        binding: Option<&AgentSessionBinding>,
+        binding: Option<&Binding>,
         message: &[u8],
     ) -> Result<Vec<u8>, String> {
         let key = certificate.to_bytes().map_err(|error| error.to_string())?;
         if let Some(binding) = binding {
             let message = Message::Bind {
-                host_key: binding.host_key(),
-                session: binding.session_id(),
-                signature: binding.signature(),
+                host_key: &binding.host_key,
+                session: &binding.session,
+                signature: &binding.signature,
                 forwarding: false,
             };
             // An agent that knows nothing of it decides by what it knows.
@@ -113,6 +113,27 @@ impl UserAgent {
         match self.ask(Message::Sign { key: &key, data: message, rsa }.encode()).await? {
             Answer::Signature(signature) => Ok(signature),
             _ => Err("it refused to sign".to_owned()),
+        }
+    }
+}
+
+/// How a host has proven a session of SSH, for an agent that is told of it (OpenSSH's PROTOCOL.agent §1).
+#[derive(Debug, Clone)]
+pub(crate) struct Binding {
+    /// The key or certificate, as it was shown.
+    pub(crate) host_key: Vec<u8>,
+    /// The exchange hash of the first exchange.
+    pub(crate) session: Vec<u8>,
+    /// The host's, over that.
+    pub(crate) signature: Vec<u8>,
+}
+
+impl From<&AgentSessionBinding> for Binding {
+    fn from(binding: &AgentSessionBinding) -> Self {
+        Self {
+            host_key: binding.host_key().to_vec(),
+            session: binding.session_id().to_vec(),
+            signature: binding.signature().to_vec(),
         }
     }
 }

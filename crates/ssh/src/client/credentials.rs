@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use russh::client::{AuthResult, Handle};
 use russh::keys::HashAlg;
-use russh::keys::agent::{AgentIdentity, AgentSessionBinding};
+use russh::keys::agent::AgentIdentity;
 use sallyport_ca::CaError;
 use sallyport_ca::keys::{ssh_public_key, ssh_signature};
 use sallyport_sal::formats::{self, FormatError};
@@ -15,7 +15,7 @@ use ssh_key::public::KeyData;
 
 use super::ClientError;
 use super::events::Events;
-use crate::agent::UserAgent;
+use crate::agent::{Binding, UserAgent};
 
 /// A user's SSH key, wherever it lives, and the certificate over it.
 #[derive(Clone)]
@@ -81,6 +81,39 @@ impl Credentials {
         }
     }
 
+    pub(super) fn certificate(&self) -> &Certificate {
+        &self.certificate
+    }
+
+    /// Signs a login, on a connection that the user's agent is told of by `binding`: two `string`, the scheme and the signature
+    /// (RFC 4253 §6.6).
+    ///
+    /// # Errors
+    /// [`ClientError::Signing`] or [`ClientError::Agent`] when the key cannot sign.
+    pub(super) async fn sign(
+        &self,
+        message: &[u8],
+        binding: Option<&Binding>,
+    ) -> Result<Vec<u8>, ClientError> {
+        match &self.key {
+            Key::Held(key) => {
+                let (key, signed) = (Arc::clone(key), message.to_vec());
+                // Tokens take their time.
+                let signing = tokio::task::spawn_blocking(move || {
+                    ssh_signature(&*key, &signed).map_err(|error| match error {
+                        CaError::Sign(error) => ClientError::Signing(error),
+                        other => ClientError::BadKey { reason: other.to_string() },
+                    })
+                });
+                signing.await.map_err(|_| ClientError::Ssh(russh::Error::SendError))?
+            }
+            Key::Agent(agent) => agent
+                .sign(&self.certificate, binding, message)
+                .await
+                .map_err(|reason| ClientError::Agent { reason }),
+        }
+    }
+
     /// Authenticates on a connection.
     ///
     /// # Errors
@@ -94,21 +127,17 @@ impl Credentials {
         // The name of the scheme goes into what is signed, so that it must be the one we sign by.
         let rsa = matches!(self.certificate.public_key(), KeyData::Rsa(_));
         let hash = rsa.then_some(HashAlg::Sha512);
-        let mut request = Request {
-            key: self.key.clone(),
-            certificate: &self.certificate,
-            binding: handle.agent_session_binding().cloned(),
-        };
+        let mut request =
+            Request { credentials: self, binding: handle.agent_session_binding().map(Binding::from) };
         handle.authenticate_certificate_with(login, self.certificate.clone(), hash, &mut request).await
     }
 }
 
 /// Signs what russh asks to have signed.
 struct Request<'a> {
-    key: Key,
-    certificate: &'a Certificate,
+    credentials: &'a Credentials,
     /// Which server the agent is told of.
-    binding: Option<AgentSessionBinding>,
+    binding: Option<Binding>,
 }
 
 impl russh::Signer for Request<'_> {
@@ -120,23 +149,7 @@ impl russh::Signer for Request<'_> {
         _hash: Option<HashAlg>,
         mut message: Vec<u8>,
     ) -> Result<Vec<u8>, ClientError> {
-        let signature = match self.key.clone() {
-            Key::Held(key) => {
-                let signed = message.clone();
-                // Tokens take their time.
-                let signing = tokio::task::spawn_blocking(move || {
-                    ssh_signature(&*key, &signed).map_err(|error| match error {
-                        CaError::Sign(error) => ClientError::Signing(error),
-                        other => ClientError::BadKey { reason: other.to_string() },
-                    })
-                });
-                signing.await.map_err(|_| ClientError::Ssh(russh::Error::SendError))??
-            }
-            Key::Agent(agent) => agent
-                .sign(self.certificate, self.binding.as_ref(), &message)
-                .await
-                .map_err(|reason| ClientError::Agent { reason })?,
-        };
+        let signature = self.credentials.sign(&message, self.binding.as_ref()).await?;
         // The answer is the request with the signature behind it, as a `string` (RFC 4252 §7).
         let length = u32::try_from(signature.len()).unwrap_or(u32::MAX);
         message.extend_from_slice(&length.to_be_bytes());

@@ -5,19 +5,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use russh::client::{ChannelOpenHandle, DisconnectReason, Handler, Msg, Session};
-use russh::keys::agent::AgentSessionBinding;
-use russh::keys::{HashAlg, PublicKeyOrCertificate};
+use russh::keys::PublicKeyOrCertificate;
 use russh::{Channel, ChannelId, ChannelOpenFailure};
 use sallyport_access::{HostRole, Principal};
+use sallyport_ca::keys::fingerprint;
 use sallyport_ca::{CaError, Trust};
 use ssh_key::Certificate;
+use ssh_key::public::KeyData;
 use time::OffsetDateTime;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use super::forward::{Endpoint, Remotes};
 use super::{ClientError, Display, Extras, Whom};
-use crate::agent::connect_forwarded;
+use crate::agent::{Binding, connect_forwarded};
 use crate::algorithms;
 use crate::pump::{Slack, pump};
 
@@ -28,7 +29,7 @@ pub(super) struct Said {
     /// The user asked for agent forwarding on some session; until then no agent channel is accepted.
     pub(super) agent_wanted: AtomicBool,
     /// What proves the host to the user's agent, once it is known.
-    pub(super) binding: OnceLock<AgentSessionBinding>,
+    pub(super) binding: OnceLock<Binding>,
     /// What a session was offered; until then no connection to a display is accepted.
     display: Mutex<Option<Arc<Display>>>,
 }
@@ -125,6 +126,25 @@ pub(super) struct Events {
     pub(super) widest_window: u32,
 }
 
+impl Events {
+    /// Whether a host that has proven that it holds `key` is the one that was dialled.
+    ///
+    /// # Errors
+    /// [`ClientError::HostCertificate`], or [`ClientError::PlainHostKey`] for one without a certificate whose key is not pinned.
+    pub(super) fn judge(&self, key: &KeyData, certificate: Option<&Certificate>) -> Result<(), ClientError> {
+        let Some(certificate) = certificate else {
+            let pinned = self.extras.pinned.as_deref();
+            let pinned = pinned.and_then(|line| ssh_key::PublicKey::from_openssh(line.trim()).ok());
+            if pinned.is_some_and(|pinned| pinned.key_data() == key) {
+                debug!(host = %self.host, "pinned host key accepted");
+                return Ok(());
+            }
+            return Err(plain(&self.host, fingerprint(key)));
+        };
+        believe(&self.trust, &self.host, self.extras.whom, certificate)
+    }
+}
+
 impl Handler for Events {
     type Error = ClientError;
 
@@ -149,16 +169,7 @@ impl Handler for Events {
     }
 
     async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, ClientError> {
-        let Some(certificate) = shown.certificate() else {
-            let pinned = self.extras.pinned.as_deref();
-            let pinned = pinned.and_then(|line| ssh_key::PublicKey::from_openssh(line.trim()).ok());
-            if pinned.is_some_and(|pinned| pinned.key_data() == shown.public_key().key_data()) {
-                debug!(host = %self.host, "pinned host key accepted");
-                return Ok(true);
-            }
-            return Err(plain(&self.host, shown.public_key().fingerprint(HashAlg::Sha256).to_string()));
-        };
-        believe(&self.trust, &self.host, self.extras.whom, certificate).map(|()| true)
+        self.judge(shown.public_key().key_data(), shown.certificate()).map(|()| true)
     }
 
     async fn channel_open_failure(

@@ -33,7 +33,7 @@ use drive::{Driver, Start};
 pub(super) use stream::{NoStream, SubsystemStream};
 
 /// How long the goodbye may take to be written.
-const GOODBYE: Duration = Duration::from_secs(1);
+pub(super) const GOODBYE: Duration = Duration::from_secs(1);
 /// Bytes read from the stream at once.
 pub(super) const BLOCK_BYTES: usize = 64 * 1024;
 /// Pieces of standard input that wait for the server.

@@ -3,25 +3,24 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use russh::keys::Certificate;
 use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session};
 use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Disconnect, Pty};
-use sallyport_access::Identity;
 use sallyport_sal::HybridKeyExchange;
 use sallyport_sal::uses::{self, Aside};
-use time::OffsetDateTime;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use ssh_key::Certificate;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, Span, debug, debug_span, info, warn};
+use tracing::{Instrument, Span, debug, debug_span, info};
 
+use super::entering::{Decides, Known, enter};
 use super::{Admits, Dial, JumpConfig, JumpError};
-use crate::algorithms::refusal;
-use crate::capabilities::{self, Heard, Offered, Sighting, Tap, Whose, hear_out, no_common_algorithm};
+use crate::capabilities::{Heard, Sighting, Tap, Whose, hear_out, no_common_algorithm};
 use crate::inbound::{Counts, Gate, Inbound, Inbox, Line, Pressure, ToClient, carry};
 use crate::session::Gone;
+use crate::transport::accept::{NotIn, Proven, Terms, Verdict};
 use crate::{BoxedStream, Stream};
 
 /// SSH_OPEN_ADMINISTRATIVELY_PROHIBITED (RFC 4254 §5.1), the code that goes with words of our own.
@@ -52,6 +51,8 @@ const DRAINING: &str = "the proxy is shutting down; try again in a moment";
 pub(super) struct Settings {
     pub(super) config: JumpConfig,
     pub(super) ssh: Arc<russh::server::Config>,
+    /// On what terms clients are let in by [`crate::transport`]; none where the library does all of it.
+    pub(super) layer: Option<Terms>,
     pub(super) demand: HybridKeyExchange,
     pub(super) dial: Arc<dyn Dial>,
     pub(super) admits: Admits,
@@ -63,18 +64,11 @@ pub(super) struct Settings {
 /// What the handler and the one who watches over it share.
 #[derive(Default)]
 struct Shared {
-    /// Who is here, and the certificate that proved it.
-    identity: OnceLock<(Identity, Arc<str>)>,
-    /// Why a client that has proven who it is is not served.
-    sent_away: OnceLock<String>,
-    /// What the client says it can do.
-    offered: Offered,
+    known: Known,
     channels: AtomicUsize,
     /// Whether the connection is read, and how much of what it carries waits.
     gate: Arc<Gate>,
     pressure: Arc<Pressure>,
-    /// Identity proven, or a channel opened or closed.
-    changed: Notify,
 }
 
 /// Cuts the connection when the future that serves it is dropped.
@@ -90,13 +84,16 @@ pub(super) async fn serve<S: Stream + 'static>(stream: S, settings: Settings) ->
     let cut = CutOnDrop(settings.cut.clone());
     let shared = Arc::new(Shared::default());
     let (dial, client) = (Arc::clone(&settings.dial), settings.client);
-    let line = Line::new(stream, cut.0.clone(), Arc::clone(&shared.gate));
+    // What [`crate::transport`] reads is held back behind it.
+    let gate = if settings.layer.is_some() { Arc::default() } else { Arc::clone(&shared.gate) };
+    let line = Line::new(stream, cut.0.clone(), gate);
     let ended = greet(line, settings, Arc::clone(&shared)).await;
-    if shared.identity.get().is_none()
-        && let Some(offer) = shared.offered.offer()
+    if shared.known.identity.get().is_none()
+        && let Some(offer) = shared.known.offered.offer()
     {
         let refused = match &ended {
             Err(JumpError::Ssh(error)) => no_common_algorithm(error),
+            Err(JumpError::Transport(NotIn::Breach(breach))) => breach.nothing_common(),
             Err(JumpError::KeyExchange { reason, .. }) => Some(reason.clone()),
             _ => None,
         };
@@ -114,7 +111,7 @@ async fn greet<S: Stream + 'static>(
 ) -> Result<(), JumpError> {
     match settings.demand {
         HybridKeyExchange::Preferred => {
-            let tap = Tap::along(line, &shared.offered);
+            let tap = Tap::along(line, &shared.known.offered);
             supervise(tap, settings, shared).await
         }
         HybridKeyExchange::Required => {
@@ -122,12 +119,12 @@ async fn greet<S: Stream + 'static>(
             let heard = tokio::time::timeout(limit, hear_out(line)).await;
             match heard.map_err(|_| JumpError::AuthTimeout(limit))?.map_err(russh::Error::from)? {
                 Heard::Fits(greeted) => {
-                    let tap = Tap::along(greeted, &shared.offered);
+                    let tap = Tap::along(greeted, &shared.known.offered);
                     supervise(tap, settings, shared).await
                 }
                 Heard::Refused { offer, reason } => {
                     let software = offer.software.clone();
-                    shared.offered.set(offer);
+                    shared.known.offered.set(offer);
                     Err(JumpError::KeyExchange { software, reason })
                 }
             }
@@ -142,19 +139,26 @@ async fn supervise<S: Stream + 'static>(
 ) -> Result<(), JumpError> {
     let config = settings.config.clone();
     let draining = settings.draining.clone();
-    let handler = Client {
-        shared: Arc::clone(&shared),
-        places: Arc::new(Semaphore::new(config.max_channels)),
-        inbound: Inbound::new(Arc::clone(&shared.gate), Arc::clone(&shared.pressure)),
-        sessions: HashMap::new(),
-        span: Span::current(),
-        settings,
-    };
     let deadline = tokio::time::Instant::now() + config.auth_timeout;
     let late = || JumpError::AuthTimeout(config.auth_timeout);
-    uses::count(Aside::SshConnection);
-    let started = russh::server::run_stream(Arc::clone(&handler.settings.ssh), stream, handler);
-    let mut session = tokio::time::timeout_at(deadline, started).await.map_err(|_| late())??;
+    let began = match settings.layer.clone() {
+        Some(terms) => {
+            let Settings { dial, admits, .. } = &settings;
+            let decides = Decides { known: &shared.known, dial, admits, span: Span::current() };
+            let (stream, proven) =
+                enter(Box::new(stream), &terms, decides, (config.auth_timeout, deadline)).await?;
+            let line = Line::new(stream, settings.cut.clone(), Arc::clone(&shared.gate));
+            let handler = Client::new(settings, Arc::clone(&shared), Some(proven));
+            russh::server::run_stream(Arc::clone(&handler.settings.ssh), line, handler).await
+        }
+        None => {
+            let handler = Client::new(settings, Arc::clone(&shared), None);
+            uses::count(Aside::SshConnection);
+            let started = russh::server::run_stream(Arc::clone(&handler.settings.ssh), stream, handler);
+            tokio::time::timeout_at(deadline, started).await.map_err(|_| late())?
+        }
+    };
+    let mut session = began?;
     let handle = session.handle();
 
     let sent_away = Mutex::new(None);
@@ -172,11 +176,11 @@ async fn supervise<S: Stream + 'static>(
             }
         };
         loop {
-            let changed = shared.changed.notified();
-            if let Some(why) = shared.sent_away.get() {
+            let changed = shared.known.changed.notified();
+            if let Some(why) = shared.known.sent_away.get() {
                 return goodbye(why, JumpError::SentAway(why.clone())).await;
             }
-            if shared.identity.get().is_none() {
+            if shared.known.identity.get().is_none() {
                 tokio::select! {
                     () = changed => {}
                     () = tokio::time::sleep_until(deadline) => {
@@ -219,6 +223,8 @@ struct Client {
     sessions: HashMap<ChannelId, bool>,
     span: Span,
     settings: Settings,
+    /// The library is told that the client is in, and asks for no proof. None where it does that by itself.
+    proven: Option<Proven>,
 }
 
 /// An open channel, counted until it is dropped.
@@ -230,7 +236,7 @@ struct Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.shared.channels.fetch_sub(1, Ordering::AcqRel);
-        self.shared.changed.notify_one();
+        self.shared.known.changed.notify_one();
     }
 }
 
@@ -280,6 +286,23 @@ impl Way {
 }
 
 impl Client {
+    fn new(settings: Settings, shared: Arc<Shared>, proven: Option<Proven>) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(settings.config.max_channels)),
+            inbound: Inbound::new(Arc::clone(&shared.gate), Arc::clone(&shared.pressure)),
+            sessions: HashMap::new(),
+            span: Span::current(),
+            shared,
+            settings,
+            proven,
+        }
+    }
+
+    fn decides(&self) -> Decides<'_> {
+        let Settings { dial, admits, .. } = &self.settings;
+        Decides { known: &self.shared.known, dial, admits, span: self.span.clone() }
+    }
+
     /// Holds the client to what it was granted; false when what it sent is to be dropped.
     fn came(&mut self, id: ChannelId, length: usize, session: &Session) -> bool {
         self.inbound.came(id, length, session).unwrap_or_else(|error| {
@@ -293,7 +316,7 @@ impl Client {
     fn count(&self) -> Option<Counted> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
         self.shared.channels.fetch_add(1, Ordering::AcqRel);
-        self.shared.changed.notify_one();
+        self.shared.known.changed.notify_one();
         Some(Counted { shared: Arc::clone(&self.shared), _place: place })
     }
 
@@ -314,6 +337,10 @@ impl Client {
     }
 }
 
+fn verdict(is_in: bool) -> Auth {
+    if is_in { Auth::Accept } else { Auth::reject() }
+}
+
 fn prohibited(reason: impl Into<String>) -> ChannelOpenFailure {
     ChannelOpenFailure::Other { code: PROHIBITED, reason: reason.into() }
 }
@@ -322,7 +349,11 @@ impl Handler for Client {
     type Error = JumpError;
 
     async fn authentication_banner(&mut self) -> Result<Option<String>, JumpError> {
-        Ok(self.shared.offered.offer().and_then(capabilities::banner))
+        Ok(if self.proven.is_none() { self.decides().banner() } else { None })
+    }
+
+    async fn auth_none(&mut self, user: &str) -> Result<Auth, JumpError> {
+        Ok(verdict(self.proven.as_ref().is_some_and(|proven| proven.is_for(user))))
     }
 
     async fn auth_publickey_offered(
@@ -330,10 +361,8 @@ impl Handler for Client {
         _: &str,
         offer: PublicKeyOffer<'_>,
     ) -> Result<Auth, JumpError> {
-        let Some(reason) = refusal(&offer) else { return Ok(Auth::Accept) };
-        // The client may have another key yet.
-        warn!(parent: &self.span, %reason, "key refused");
-        Ok(Auth::reject())
+        let may_try = || self.decides().may_try(offer.public_key.key_data(), offer.algorithm);
+        Ok(verdict(self.proven.is_none() && may_try()))
     }
 
     async fn auth_openssh_certificate(
@@ -341,32 +370,9 @@ impl Handler for Client {
         _any_name: &str,
         certificate: &Certificate,
     ) -> Result<Auth, JumpError> {
-        let verified = self.settings.dial.trust().verify_user_ssh(certificate, OffsetDateTime::now_utc());
-        match verified {
-            Ok(identity) => {
-                self.span.record("user", identity.display_name());
-                info!(parent: &self.span, user = %identity.display_name(), "authenticated");
-                if let Some(offer) = self.shared.offered.offer() {
-                    let whose = Some(Whose::User(identity.display_name()));
-                    self.settings.dial.saw(Sighting { offer: offer.clone(), whose, refused: None });
-                }
-                if let Err(why) = (self.settings.admits)(&identity) {
-                    // The client learns why by the disconnection; until then it is not let in.
-                    let _ = self.shared.sent_away.set(why);
-                    self.shared.changed.notify_one();
-                    return Ok(Auth::reject());
-                }
-                // The client may authenticate once; a second certificate cannot replace the first.
-                let line = certificate.to_openssh().unwrap_or_default();
-                let _ = self.shared.identity.set((identity, line.into()));
-                self.shared.changed.notify_one();
-                Ok(Auth::Accept)
-            }
-            Err(error) => {
-                warn!(parent: &self.span, %error, key_id = certificate.key_id(), "certificate refused");
-                Ok(Auth::reject())
-            }
-        }
+        // The client learns why it is sent away by the disconnection; until then it is not let in.
+        let is_in = || matches!(self.decides().certified(certificate), Verdict::In);
+        Ok(verdict(self.proven.is_none() && is_in()))
     }
 
     async fn auth_succeeded(&mut self, session: &mut Session) -> Result<(), JumpError> {
@@ -412,7 +418,7 @@ impl Handler for Client {
         reply: ChannelOpenHandle,
         _: &mut Session,
     ) -> Result<(), JumpError> {
-        let Some((identity, certificate)) = self.shared.identity.get().cloned() else {
+        let Some((identity, certificate)) = self.shared.known.identity.get().cloned() else {
             reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
             return Ok(());
         };

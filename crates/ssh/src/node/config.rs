@@ -8,7 +8,7 @@ use sallyport_sal::HybridKeyExchange;
 
 use super::HostIdentity;
 use super::apart::Apart;
-use crate::algorithms;
+use crate::algorithms::{self, TransportBy};
 use crate::capabilities::IDENTIFICATION;
 use crate::inbound;
 use crate::session::{Helper, LoginRecords, ShadowFile};
@@ -56,6 +56,8 @@ pub struct NodeConfig {
     /// How much later than a proxy this server may hear of a lock: for so long a client that is gone may have been cut off by it.
     /// Default 1 s.
     pub late_word: Duration,
+    /// By what connections are encrypted. Default: as the mode has it.
+    pub transport: TransportBy,
 }
 
 impl Default for NodeConfig {
@@ -79,6 +81,7 @@ impl Default for NodeConfig {
             pam_session: false,
             out_of_reach: nix::unistd::geteuid().is_root(),
             late_word: Duration::from_secs(1),
+            transport: TransportBy::default(),
         }
     }
 }
@@ -115,6 +118,16 @@ impl NodeConfig {
             keepalive_max: self.keepalive_max,
             nodelay: true,
         }
+    }
+}
+
+/// What the library is told where [`crate::transport`] has exchanged keys and let the user in.
+pub(crate) fn inside(config: Config) -> Config {
+    Config {
+        methods: MethodSet::from(&[MethodKind::None][..]),
+        limits: algorithms::inside_limits(),
+        preferred: algorithms::inside(),
+        ..config
     }
 }
 

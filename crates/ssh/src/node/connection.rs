@@ -1,6 +1,7 @@
 //! One connection, from its first byte to its last.
 
 mod handler;
+mod layer;
 mod limits;
 mod login;
 pub(super) mod native;
@@ -24,6 +25,7 @@ pub(super) use shared::{Live, Shared, Word};
 use crate::capabilities::{Heard, Tap, hear_out, no_common_algorithm};
 use crate::inbound::Line;
 use crate::node::opening::Phase;
+use crate::transport::accept::Terms;
 use crate::{BoxedStream, Stream};
 use handler::Connection;
 use limits::Verdict;
@@ -31,21 +33,28 @@ use limits::Verdict;
 /// How long a client has to hear of the end after it was told, before its line is dropped.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
+/// How a connection begins.
+pub(super) struct Manner {
+    /// What the library is told.
+    pub(super) config: Arc<Config>,
+    /// Which key exchange will do.
+    pub(super) demand: HybridKeyExchange,
+    /// On what terms clients are let in by [`crate::transport`]; none where the library does all of it.
+    pub(super) layer: Option<Terms>,
+}
+
 /// Serves one connection to its end.
-pub(super) async fn serve(
-    stream: BoxedStream,
-    shared: Arc<Shared>,
-    config: Arc<Config>,
-    demand: HybridKeyExchange,
-) {
+pub(super) async fn serve(stream: BoxedStream, shared: Arc<Shared>, manner: Manner) {
     let span = tracing::info_span!(
         "ssh",
         peer = %shared.source(),
         user = tracing::field::Empty,
         login = tracing::field::Empty
     );
-    let line = Line::new(stream, shared.line.clone(), shared.gate.clone());
-    greet(line, &shared, config, demand).instrument(span).await;
+    // What [`crate::transport`] reads is held back behind it.
+    let gate = if manner.layer.is_some() { Arc::default() } else { shared.gate.clone() };
+    let line = Line::new(stream, shared.line.clone(), gate);
+    greet(line, &shared, manner).instrument(span).await;
     shared.opening.failed("no_session");
     shared.saw(None);
     if shared.access.get().is_none() && !shared.refused.load(Ordering::Relaxed) {
@@ -61,19 +70,14 @@ pub(super) async fn serve(
 }
 
 /// Hears the client out first where not every one fits.
-async fn greet(
-    line: Line<impl Stream + 'static>,
-    shared: &Arc<Shared>,
-    config: Arc<Config>,
-    demand: HybridKeyExchange,
-) {
-    match demand {
-        HybridKeyExchange::Preferred => supervise(Tap::along(line, &shared.offered), shared, config).await,
+async fn greet(line: Line<impl Stream + 'static>, shared: &Arc<Shared>, manner: Manner) {
+    match manner.demand {
+        HybridKeyExchange::Preferred => begin(Tap::along(line, &shared.offered), shared, manner).await,
         HybridKeyExchange::Required => {
             let heard = timeout(shared.server.config.login_timeout, hear_out(line)).await;
             match heard {
                 Ok(Ok(Heard::Fits(greeted))) => {
-                    supervise(Tap::along(greeted, &shared.offered), shared, config).await;
+                    begin(Tap::along(greeted, &shared.offered), shared, manner).await;
                 }
                 Ok(Ok(Heard::Refused { offer, reason })) => {
                     tracing::info!(client = offer.software, %reason, "a client was sent away");
@@ -84,6 +88,13 @@ async fn greet(
                 Err(_) => tracing::debug!("the client said nothing"),
             }
         }
+    }
+}
+
+async fn begin(line: impl Stream + 'static, shared: &Arc<Shared>, manner: Manner) {
+    match manner.layer {
+        Some(terms) => layer::supervise(Box::new(line), shared, manner.config, terms).await,
+        None => supervise(line, shared, manner.config).await,
     }
 }
 

@@ -8,7 +8,8 @@
 //! of whatever they start, with exit status 255: SSH has no other place for a reason that every client shows. Nothing
 //! runs for them. A certificate that is not authentic is refused outright.
 //!
-//! russh checks a certificate's period by itself and rejects one that is over before anybody can say why; the audit log
+//! In FIPS mode keys are exchanged and users let in by [`crate::transport`], and the SSH library speaks inside. In others the library
+//! does all of it: it checks a certificate's period by itself and rejects one that is over before anybody can say why; the audit log
 //! has `session.refused` for such a connection when it ends. It has no sntrup761, so clients older than OpenSSH 9.9 get
 //! no post-quantum key exchange.
 
@@ -44,8 +45,8 @@ use russh::server::Config;
 use sallyport_access::{HostId, Identity, Lock, Node, Policies};
 use sallyport_audit::Sink;
 use sallyport_audit::recording::Recorders;
-use sallyport_ca::Trust;
 use sallyport_ca::keys::SshKeyPair;
+use sallyport_ca::{CaError, Trust};
 use sallyport_sal::{HybridKeyExchange, KeyAlgorithm, Signer};
 use ssh_key::{Certificate, PrivateKey};
 use time::OffsetDateTime;
@@ -53,6 +54,7 @@ use tokio::sync::{Notify, watch};
 
 pub use apart::Apart;
 pub use config::NodeConfig;
+pub(crate) use config::inside;
 pub use joining::{JOIN_LOGIN, Participant};
 pub use live::{Change, EndSession, LiveEntry, LiveSession, LiveSessions};
 pub use relay::Relay;
@@ -61,9 +63,11 @@ pub use remote::{AgentLogin, LoginBy, ServerProof, Upstream};
 use crate::capabilities::Sighting;
 use crate::rsa_keys::{self, HostSigner};
 use crate::session::{Ends, Ready};
-use crate::{BoxedStream, Stream};
+use crate::transport::Host;
+use crate::transport::accept::Terms;
+use crate::{BoxedStream, Stream, algorithms};
 use backend::BackEnd;
-use connection::Shared;
+use connection::{Manner, Shared};
 use local::Local;
 use opening::Phase;
 use remote::Remote;
@@ -118,6 +122,8 @@ pub struct HostIdentity {
     certificate: Option<Certificate>,
     /// Keeps an RSA key signing.
     signer: Option<Arc<HostSigner>>,
+    /// The same for [`crate::transport`].
+    host: Arc<Host>,
 }
 
 impl HostIdentity {
@@ -138,9 +144,10 @@ impl HostIdentity {
         if certificate.public_key() != key.private_key().public_key().key_data() {
             return Err(NodeError::HostCertificate { reason: "it is for another key".to_owned() });
         }
-        let (key, signer) = rsa_keys::host_key(key)
-            .map_err(|error| NodeError::HostCertificate { reason: error.to_string() })?;
-        Ok(Self { key, certificate: Some(certificate), signer })
+        let unusable = |error: CaError| NodeError::HostCertificate { reason: error.to_string() };
+        let host = Arc::new(Host::new(key.signer(), Some(&certificate)).map_err(unusable)?);
+        let (key, signer) = rsa_keys::host_key(key).map_err(unusable)?;
+        Ok(Self { key, certificate: Some(certificate), signer, host })
     }
 
     /// A key that is believed by itself: its clients know it beforehand.
@@ -148,9 +155,10 @@ impl HostIdentity {
     /// # Errors
     /// [`NodeError::HostKey`] when it cannot sign here.
     pub fn plain(key: &SshKeyPair) -> Result<Self, NodeError> {
-        let (key, signer) =
-            rsa_keys::host_key(key).map_err(|error| NodeError::HostKey { reason: error.to_string() })?;
-        Ok(Self { key, certificate: None, signer })
+        let unusable = |error: CaError| NodeError::HostKey { reason: error.to_string() };
+        let host = Arc::new(Host::new(key.signer(), None).map_err(unusable)?);
+        let (key, signer) = rsa_keys::host_key(key).map_err(unusable)?;
+        Ok(Self { key, certificate: None, signer, host })
     }
 
     /// When the certificate ends.
@@ -249,6 +257,9 @@ struct Face {
     any: Arc<Config>,
     /// Where the suite requires hybrid key exchange.
     hybrid: Arc<Config>,
+    /// Inside [`crate::transport`].
+    inside: Arc<Config>,
+    host: Arc<Host>,
     _signer: Option<Arc<HostSigner>>,
 }
 
@@ -258,8 +269,28 @@ impl Face {
         Self {
             any: with(HybridKeyExchange::Preferred),
             hybrid: with(HybridKeyExchange::Required),
+            inside: Arc::new(config::inside(config.ssh(host, HybridKeyExchange::Preferred))),
+            host: host.host.clone(),
             _signer: host.signer.clone(),
         }
+    }
+
+    /// How a connection begins on which key exchanges are to be as `demand` has it.
+    fn manner(&self, config: &NodeConfig, demand: HybridKeyExchange) -> Manner {
+        if config.transport.is_layer() {
+            let terms = Terms {
+                host: self.host.clone(),
+                demand,
+                limits: algorithms::LAYER_SERVER_LIMITS,
+                most_failures: config.max_auth_attempts,
+            };
+            return Manner { config: self.inside.clone(), demand, layer: Some(terms) };
+        }
+        let config = match demand {
+            HybridKeyExchange::Preferred => self.any.clone(),
+            HybridKeyExchange::Required => self.hybrid.clone(),
+        };
+        Manner { config, demand, layer: None }
     }
 }
 
@@ -395,8 +426,9 @@ impl NodeServer {
             let (shared, _listed) = self.enter(back_end, info, Phase::Version);
             // Keeps an RSA key signing.
             let face = self.face();
-            let (config, demand) = self.manner(&face);
-            connection::serve(stream, shared, config, demand).await;
+            // Asked for every connection, so that a change of suite is felt at once.
+            let demand = self.0.directory.trust().suite().key_exchange();
+            connection::serve(stream, shared, face.manner(&self.0.config, demand)).await;
         })
     }
 
@@ -407,16 +439,6 @@ impl NodeServer {
 
     fn face(&self) -> Face {
         self.0.ssh.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// How a connection begins. Asked for every one, so that a change of suite is felt at once.
-    fn manner(&self, face: &Face) -> (Arc<Config>, HybridKeyExchange) {
-        let demand = self.0.directory.trust().suite().key_exchange();
-        let config = match demand {
-            HybridKeyExchange::Preferred => face.any.clone(),
-            HybridKeyExchange::Required => face.hybrid.clone(),
-        };
-        (config, demand)
     }
 
     /// The sessions that run, to be listed and ended.

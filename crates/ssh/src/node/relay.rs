@@ -91,7 +91,8 @@ impl Relay {
             // Keeps an RSA key signing. What the suite asks of key exchanges is for networks, which this connection does not
             // see.
             let face = self.0.face();
-            connection::serve(client, shared, face.any.clone(), HybridKeyExchange::Preferred).await;
+            let manner = face.manner(&self.0.0.config, HybridKeyExchange::Preferred);
+            connection::serve(client, shared, manner).await;
         })
     }
 }

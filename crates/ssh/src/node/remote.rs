@@ -16,7 +16,8 @@ use russh::Pty;
 use sallyport_access::Permit;
 use sallyport_access::{Identity, Login};
 use sallyport_ca::Trust;
-use ssh_key::{Certificate, HashAlg};
+use sallyport_ca::keys::fingerprint;
+use ssh_key::Certificate;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
@@ -77,7 +78,7 @@ impl AgentLogin<'_> {
     /// The key that has signed, as `SHA256:...`.
     #[must_use]
     pub fn fingerprint(&self) -> String {
-        self.certificate.public_key().fingerprint(HashAlg::Sha256).to_string()
+        fingerprint(self.certificate.public_key())
     }
 }
 

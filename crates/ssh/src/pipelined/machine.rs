@@ -5,27 +5,13 @@ mod messages;
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use sallyport_sal::HybridKeyExchange;
-use ssh_key::public::KeyData;
 
 use super::Breach;
 use super::channel::{Asked, Channel};
-use super::exchange::{Digest, Exchanged, HostKey, Side};
-use super::message::{
-    DISCONNECT, Draft, GLOBAL_REQUEST, NEWKEYS, SERVICE_REQUEST, Told, USERAUTH_REQUEST, put_string,
-};
-use super::packet::{Cipher, Incoming, Outgoing};
-use super::proposal::{Agreed, propose};
+use super::message::{Draft, GLOBAL_REQUEST, SERVICE_REQUEST, Told};
 use crate::algorithms::widest_window;
 use crate::client::{SessionRequest, WindowSize};
-
-/// SSH_DISCONNECT_PROTOCOL_ERROR and SSH_DISCONNECT_BY_APPLICATION (RFC 4253 §11.1).
-const PROTOCOL_ERROR: u32 = 2;
-const BY_APPLICATION: u32 = 11;
-/// Messages of the transport and of key exchange (RFC 4250 §4.1.2), which go while keys are exchanged.
-const TRANSPORT: std::ops::RangeInclusive<u8> = 1..=49;
-/// Messages that are held back while keys are exchanged. Standard input waits elsewhere, so that there are few.
-const MOST_HELD: usize = 1024;
+use crate::transport::{BY_APPLICATION, HostKey, Login, Opening, Step, Transport};
 
 /// What happens.
 #[derive(Debug, Clone)]
@@ -67,36 +53,8 @@ pub enum Event {
     Disconnected(String),
 }
 
-/// When this side asks for new keys.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Bytes under one key, either way. RFC 4344 §3.2 allows 2^32 blocks, 64 GiB.
-    pub bytes: u64,
-    /// Packets under one key, either way (RFC 4344 §3.1).
-    pub packets: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { bytes: 32 << 30, packets: 1 << 31 }
-    }
-}
-
-/// How to open a connection.
-#[derive(Debug, Clone, Copy)]
-pub struct Opening {
-    /// This side's first line, without its end.
-    pub identification: &'static str,
-    /// Which key exchange will do.
-    pub demand: HybridKeyExchange,
-    /// When keys are renewed.
-    pub limits: Limits,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    /// Nothing has come.
-    Greeting,
     /// The first keys are exchanged.
     Exchanging,
     /// The host's key is being judged. What comes waits.
@@ -111,40 +69,14 @@ enum Stage {
     Over,
 }
 
-/// A share that waits for its answer.
-struct Waiting {
-    side: Side,
-    agreed: Agreed,
-    proposal: Bytes,
-}
-
 /// The client's side of one connection with one session.
 ///
 /// The first error is final: everything after it says the same.
 pub struct Machine {
-    opening: Opening,
     stage: Stage,
-    incoming: Incoming,
-    outgoing: Outgoing,
-    out: BytesMut,
+    transport: Transport,
     events: VecDeque<Event>,
     failed: Option<Breach>,
-    theirs: String,
-    /// Bytes of lines before the greeting.
-    prelude: usize,
-    /// Our proposal, from when it went until our NEWKEYS.
-    proposal: Option<Vec<u8>>,
-    waiting: Option<Waiting>,
-    /// The first exchange, until the host is believed.
-    judged: Option<(Exchanged, Agreed)>,
-    next_out: Option<Cipher>,
-    next_in: Option<Cipher>,
-    /// The next packet is a wrong guess.
-    passes_over: bool,
-    strict: bool,
-    session: Option<Digest>,
-    host: Option<KeyData>,
-    held: VecDeque<Draft>,
     channel: Option<Channel>,
 }
 
@@ -154,37 +86,18 @@ impl Machine {
     /// # Errors
     /// [`Breach::Unavailable`] when there is no randomness.
     pub fn new(opening: Opening) -> Result<Self, Breach> {
-        let mut machine = Self {
-            opening,
-            stage: Stage::Greeting,
-            incoming: Incoming::default(),
-            outgoing: Outgoing::default(),
-            out: BytesMut::new(),
+        Ok(Self {
+            stage: Stage::Exchanging,
+            transport: Transport::client(opening)?,
             events: VecDeque::new(),
             failed: None,
-            theirs: String::new(),
-            prelude: 0,
-            proposal: None,
-            waiting: None,
-            judged: None,
-            next_out: None,
-            next_in: None,
-            passes_over: false,
-            strict: false,
-            session: None,
-            host: None,
-            held: VecDeque::new(),
             channel: None,
-        };
-        machine.out.extend_from_slice(opening.identification.as_bytes());
-        machine.out.extend_from_slice(b"\r\n");
-        machine.propose()?;
-        Ok(machine)
+        })
     }
 
     /// What is to be sent. Whoever sends it takes it out.
     pub fn output(&mut self) -> &mut BytesMut {
-        &mut self.out
+        self.transport.output()
     }
 
     /// The next thing that happened.
@@ -195,13 +108,13 @@ impl Machine {
     /// The server's first line, once it has come.
     #[must_use]
     pub fn server(&self) -> &str {
-        &self.theirs
+        self.transport.peer()
     }
 
     /// Whether algorithms are agreed on: from here on no other client is needed.
     #[must_use]
     pub fn has_agreed(&self) -> bool {
-        self.waiting.is_some() || self.stage > Stage::Exchanging
+        self.transport.has_agreed()
     }
 
     /// Takes bytes of the server's, in pieces of any size.
@@ -210,7 +123,7 @@ impl Machine {
     /// [`Breach`]. What is in [`Machine::output`] then is to be sent, as far as that is possible.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(), Breach> {
         self.attempt(|machine| {
-            machine.incoming.bytes.extend_from_slice(bytes);
+            machine.transport.input().extend_from_slice(bytes);
             machine.advance()
         })
     }
@@ -221,11 +134,7 @@ impl Machine {
     /// [`Breach`].
     pub fn accept_host(&mut self) -> Result<(), Breach> {
         self.attempt(|machine| {
-            let (exchanged, agreed) =
-                machine.judged.take().ok_or(Breach::Order("no host waits for a judgement"))?;
-            machine.session = Some(exchanged.digest);
-            machine.host = Some(exchanged.host.key.clone());
-            machine.prepare(&exchanged, &agreed)?;
+            machine.transport.accept_host()?;
             machine.stage = Stage::Proven;
             machine.advance()
         })
@@ -236,11 +145,7 @@ impl Machine {
     /// # Errors
     /// [`Breach::Order`] before [`Machine::accept_host`].
     pub fn to_sign(&self, login: &Login<'_>) -> Result<Vec<u8>, Breach> {
-        let session = self.session.as_ref().ok_or(Breach::Order("the host is not believed yet"))?;
-        let mut signed = Vec::new();
-        put_string(&mut signed, session.as_bytes());
-        signed.extend_from_slice(&login.draft().0);
-        Ok(signed)
+        login.to_sign(self.transport.session())
     }
 
     /// Sends keys, login and session in one flight.
@@ -258,11 +163,14 @@ impl Machine {
                 return Err(Breach::Order("a login has its place after the host's proof"));
             }
             machine.stage = Stage::LoggingIn;
-            machine.new_keys()?;
+            machine.transport.new_keys()?;
             machine.send(Draft::new(SERVICE_REQUEST).string(b"ssh-userauth"))?;
             machine.send(login.draft().string(signature))?;
-            let (channel, drafts) =
-                Channel::open(wanted, machine.is_openssh(), widest_window(machine.theirs.as_bytes()));
+            let (channel, drafts) = Channel::open(
+                wanted,
+                machine.is_openssh(),
+                widest_window(machine.transport.peer().as_bytes()),
+            );
             machine.channel = Some(channel);
             drafts.into_iter().try_for_each(|draft| machine.send(draft))
         })
@@ -271,7 +179,7 @@ impl Machine {
     /// Whether standard input is taken now.
     #[must_use]
     pub fn takes_input(&self) -> bool {
-        self.proposal.is_none() && self.channel.as_ref().is_some_and(Channel::takes_input)
+        !self.transport.is_exchanging() && self.channel.as_ref().is_some_and(Channel::takes_input)
     }
 
     /// Whether nothing goes on the channel any more.
@@ -371,12 +279,12 @@ impl Machine {
     /// # Errors
     /// [`Breach`].
     pub fn renew_keys(&mut self) -> Result<(), Breach> {
-        self.attempt(|machine| if machine.may_propose() { machine.propose() } else { Ok(()) })
+        self.attempt(|machine| machine.transport.renew_keys())
     }
 
     /// Says farewell.
     pub fn disconnect(&mut self) {
-        self.farewell(BY_APPLICATION, "");
+        self.transport.farewell(BY_APPLICATION, "");
         self.stage = Stage::Over;
     }
 
@@ -388,20 +296,10 @@ impl Machine {
         let done = act(self).and_then(|()| self.after());
         if let Err(breach) = &done {
             self.failed = Some(breach.clone());
-            // The words go to somebody whom nobody has proven to be anybody.
-            let words = if self.session.is_some() { breach.to_string() } else { String::new() };
-            self.farewell(PROTOCOL_ERROR, &words);
+            self.transport.break_off(breach);
             self.stage = Stage::Over;
         }
         done
-    }
-
-    fn farewell(&mut self, reason: u32, words: &str) {
-        if self.stage > Stage::Greeting && self.stage != Stage::Over {
-            let draft = Draft::new(DISCONNECT).u32(reason).string(words.as_bytes()).string(b"");
-            // Nobody is left to be told that it does not go.
-            let _ = self.outgoing.put(&mut self.out, &draft.0);
-        }
     }
 
     fn on_channel(&mut self, act: impl FnOnce(&mut Channel) -> Option<Draft>) -> Result<(), Breach> {
@@ -411,107 +309,35 @@ impl Machine {
         })
     }
 
-    /// What follows from what was done: input that may go, and new keys when it is time.
+    /// What follows from what was done: input that may go.
     fn after(&mut self) -> Result<(), Breach> {
-        while self.proposal.is_none()
+        while !self.transport.is_exchanging()
             && let Some(draft) = self.channel.as_mut().and_then(Channel::next_input)
         {
             self.send(draft)?;
         }
-        let Limits { bytes, packets } = self.opening.limits;
-        let worn = |used: super::packet::Used| used.bytes >= bytes || used.packets >= packets;
-        if self.may_propose() && (worn(self.outgoing.used) || worn(self.incoming.used)) {
-            self.propose()?;
-        }
         Ok(())
-    }
-
-    fn may_propose(&self) -> bool {
-        self.stage == Stage::In && self.is_settled()
-    }
-
-    /// No exchange of keys is under way.
-    fn is_settled(&self) -> bool {
-        self.proposal.is_none()
-            && self.waiting.is_none()
-            && self.next_in.is_none()
-            && self.next_out.is_none()
-            && self.judged.is_none()
     }
 
     fn is_openssh(&self) -> bool {
-        self.theirs.strip_prefix("SSH-2.0-").is_some_and(|software| software.starts_with("OpenSSH_"))
+        self.server().strip_prefix("SSH-2.0-").is_some_and(|software| software.starts_with("OpenSSH_"))
     }
 
-    /// Sends a message, or holds it back while keys are exchanged (RFC 4253 §7.1).
     fn send(&mut self, draft: Draft) -> Result<(), Breach> {
-        let number = draft.0.first().copied().unwrap_or_default();
-        let is_exchange = TRANSPORT.contains(&number) && number != SERVICE_REQUEST;
-        if self.proposal.is_some() && !is_exchange {
-            if self.held.len() >= MOST_HELD {
-                return Err(Breach::Order("too much waits for new keys"));
-            }
-            self.held.push_back(draft);
-            return Ok(());
-        }
-        self.outgoing.put(&mut self.out, &draft.0)
-    }
-
-    fn propose(&mut self) -> Result<(), Breach> {
-        let proposal = propose(self.opening.demand)?;
-        self.outgoing.put(&mut self.out, &proposal)?;
-        self.proposal = Some(proposal);
-        Ok(())
-    }
-
-    /// The new keys are made; they are taken into use when each side has said NEWKEYS.
-    fn prepare(&mut self, exchanged: &Exchanged, agreed: &Agreed) -> Result<(), Breach> {
-        let session = self.session.as_ref().ok_or(Breach::Order("there is no session yet"))?;
-        let (to_server, to_client) = exchanged.ciphers(agreed, session)?;
-        self.next_out = Some(to_server);
-        self.next_in = Some(to_client);
-        Ok(())
-    }
-
-    /// Says NEWKEYS, and what was held back.
-    fn new_keys(&mut self) -> Result<(), Breach> {
-        let cipher = self.next_out.take().ok_or(Breach::Order("there are no new keys"))?;
-        self.outgoing.put(&mut self.out, &[NEWKEYS])?;
-        self.outgoing.rekey(cipher);
-        self.proposal = None;
-        while let Some(draft) = self.held.pop_front() {
-            self.send(draft)?;
-        }
-        Ok(())
+        self.transport.send(&draft.0)
     }
 
     fn advance(&mut self) -> Result<(), Breach> {
-        if self.stage == Stage::Greeting && !self.greet()? {
-            return Ok(());
-        }
         while !matches!(self.stage, Stage::Judging | Stage::Over) {
-            let Some(payload) = self.incoming.next()? else { break };
-            self.take(&payload)?;
+            match self.transport.next()? {
+                Some(Step::Host(shown)) => {
+                    self.events.push_back(Event::Host(shown));
+                    self.stage = Stage::Judging;
+                }
+                Some(Step::Message(payload) | Step::Farewell(payload)) => self.take(&payload)?,
+                None => break,
+            }
         }
         Ok(())
-    }
-}
-
-/// Who logs in, and with what.
-#[derive(Debug, Clone, Copy)]
-pub struct Login<'a> {
-    /// The account.
-    pub name: &'a str,
-    /// The name of the public key algorithm, such as `ssh-ed25519-cert-v01@openssh.com`.
-    pub algorithm: &'a str,
-    /// The public key or certificate on the wire.
-    pub key: &'a [u8],
-}
-
-impl Login<'_> {
-    /// The request without its signature.
-    fn draft(&self) -> Draft {
-        let draft = Draft::new(USERAUTH_REQUEST).string(self.name.as_bytes()).string(b"ssh-connection");
-        draft.string(b"publickey").flag(true).string(self.algorithm.as_bytes()).string(self.key)
     }
 }

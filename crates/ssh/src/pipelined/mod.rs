@@ -17,22 +17,18 @@
 //! the answer, which says how much the server takes.
 //!
 //! [`Machine`] has no clock, no socket and no opinion about whom to trust: whoever drives it checks the host's key
-//! ([`Event::Host`]), and nothing of the user's is sent before [`Machine::accept_host`]. Cryptography comes from
-//! [`sallyport_sal`]. What it does not have (forwards, the agent, X11, a second channel, other ciphers than AES-GCM) is
+//! ([`Event::Host`]), and nothing of the user's is sent before [`Machine::accept_host`]. Keys and packets are
+//! [`crate::transport`]'s. What it does not have (forwards, the agent, X11, a second channel, other ciphers than AES-GCM) is
 //! russh's to do.
 
-mod breach;
 mod channel;
-mod exchange;
 mod machine;
 pub mod message;
-mod packet;
-mod proposal;
 
-pub use breach::Breach;
 pub use channel::Asked;
-pub use exchange::HostKey;
-pub use machine::{Event, Limits, Login, Machine, Opening};
+pub use machine::{Event, Machine};
+
+pub use crate::transport::{Breach, HostKey, Limits, Login, Opening};
 
 #[cfg(test)]
 pub(crate) mod tests;

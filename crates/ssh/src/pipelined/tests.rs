@@ -9,9 +9,9 @@ use sallyport_sal::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm};
 use sallyport_sal::{HybridKeyExchange, KeyAlgorithm, MemoryKey, Primitive, Signer, hash, selection, strict};
 
 use super::message::*;
-use super::packet::{Cipher, Incoming, Outgoing};
 use super::*;
 use crate::client::SessionRequest;
+use crate::transport::packet::{Cipher, Incoming, Outgoing};
 
 pub(crate) use server::Server;
 use server::{Quirks, noise};

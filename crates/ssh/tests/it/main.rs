@@ -16,6 +16,7 @@ mod attacks;
 mod display;
 mod door;
 mod hostile;
+mod layer;
 mod many;
 mod node;
 mod openssh;

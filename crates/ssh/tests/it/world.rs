@@ -20,6 +20,7 @@ use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_ca::{Authority, CaKind, HostRequest, SshOptions, Trust};
 use sallyport_sal::custody::{SealedCustody, SealingKey};
 use sallyport_sal::{KeyPurpose, Suite, hpke};
+use sallyport_ssh::TransportBy;
 use sallyport_ssh::capabilities::Sighting;
 use sallyport_ssh::node::{ConnectionInfo, Directory, HostIdentity, NodeConfig, NodeServer};
 use sallyport_ssh::session::{Account, Helper};
@@ -31,6 +32,15 @@ use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use uuid::Uuid;
+
+/// By what these tests' connections are encrypted: all of them run by the transport of FIPS mode, in any build, where
+/// `TRANSPORT=layer` says so.
+pub(crate) fn transport() -> TransportBy {
+    match std::env::var("TRANSPORT").as_deref() {
+        Ok("layer") => TransportBy::Layer,
+        _ => TransportBy::Mode,
+    }
+}
 
 /// How long one client may take. Far more than any should: a test that hangs says so.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -145,6 +155,12 @@ impl World {
         Self::of(suite, &[role("dev", &[&own.name], "")], |_| {}).await
     }
 
+    /// The same with the node's settings changed.
+    pub(crate) async fn by(suite: Suite, change: impl FnOnce(&mut NodeConfig)) -> Self {
+        let own = Account::own().unwrap();
+        Self::of(suite, &[role("dev", &[&own.name], "")], change).await
+    }
+
     pub(crate) async fn with_roles(roles: &[String], change: impl FnOnce(&mut NodeConfig)) -> Self {
         Self::of(Suite::BalancedV1, roles, change).await
     }
@@ -183,6 +199,7 @@ impl World {
             },
             // Tests leave nothing in the machine's own.
             login_records: None,
+            transport: transport(),
             ..NodeConfig::default()
         };
         change(&mut config);

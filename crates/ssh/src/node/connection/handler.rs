@@ -5,16 +5,13 @@ use std::sync::Arc;
 
 use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey};
 use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Pty, Sig};
-use sallyport_audit::Code;
 use sallyport_audit::recording::Direction;
 use ssh_key::Certificate;
 use tracing::Instrument;
 
-use super::login::authorise;
+use super::login;
 use super::shared::Shared;
 use super::wishes::{Wishes, system_signal};
-use crate::algorithms::refusal;
-use crate::capabilities;
 use crate::inbound::{Inbound, Inbox, PastWindow};
 use crate::node::backend::{DisplayAsked, Target};
 use crate::node::channel;
@@ -24,6 +21,7 @@ use crate::node::forward::{self, outward};
 use crate::node::opening::Phase;
 use crate::session::{Incoming, Kind, Size, Terminal};
 use crate::signal_names;
+use crate::transport::accept::Proven;
 
 /// A channel of the client's.
 struct Open {
@@ -43,6 +41,8 @@ pub(super) struct Connection {
     inbound: Inbound,
     /// Where the node listens for the client, by what the client calls it.
     listening: HashMap<Target, Listening>,
+    /// The library is told that the client is in, and asks for no proof. None where it does that by itself.
+    proven: Option<Proven>,
 }
 
 impl Drop for Connection {
@@ -54,7 +54,14 @@ impl Drop for Connection {
 impl Connection {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let inbound = Inbound::new(shared.gate.clone(), shared.pressure.clone());
-        Self { shared, channels: HashMap::new(), inbound, listening: HashMap::new() }
+        Self { shared, channels: HashMap::new(), inbound, listening: HashMap::new(), proven: None }
+    }
+
+    /// Of a client that [`crate::transport`] has let in.
+    pub(super) fn of_client(shared: Arc<Shared>, proven: Proven) -> Self {
+        let mut connection = Self::new(shared);
+        connection.proven = Some(proven);
+        connection
     }
 
     /// Makes a connection for the client, when it may have it.
@@ -152,7 +159,7 @@ impl Connection {
 
     /// Whether somebody comes in without a proof; see [`BackEnd::undecided`](crate::node::backend::BackEnd::undecided).
     fn undecided(&self, user: &str) -> Auth {
-        if self.shared.let_in_undecided(user) { Auth::Accept } else { Auth::reject() }
+        verdict(self.shared.let_in_undecided(user))
     }
 
     fn request(&mut self, id: ChannelId, request: Incoming) -> Result<(), russh::Error> {
@@ -170,13 +177,14 @@ impl Handler for Connection {
     type Error = russh::Error;
 
     async fn authentication_banner(&mut self) -> Result<Option<String>, Self::Error> {
-        // A relay goes by other proofs.
-        let offer = self.shared.offered.offer().filter(|_| self.shared.back_end.is_decided_here());
-        Ok(offer.and_then(capabilities::banner))
+        Ok(if self.proven.is_none() { login::banner(&self.shared) } else { None })
     }
 
     async fn auth_none(&mut self, user: &str) -> Result<Auth, Self::Error> {
-        Ok(self.undecided(user))
+        Ok(match &self.proven {
+            Some(proven) => verdict(proven.is_for(user)),
+            None => self.undecided(user),
+        })
     }
 
     async fn auth_publickey_offered(
@@ -184,16 +192,12 @@ impl Handler for Connection {
         user: &str,
         offer: PublicKeyOffer<'_>,
     ) -> Result<Auth, Self::Error> {
-        let Some(reason) = refusal(&offer) else { return Ok(Auth::Accept) };
-        tracing::info!(%reason, login = user, "refused a key");
-        if self.shared.back_end.is_decided_here() {
-            self.shared.refused(self.shared.event(Code::SessionRefused).login(user).message(reason));
-        }
-        Ok(Auth::reject())
+        let key = offer.public_key.key_data();
+        Ok(verdict(self.proven.is_none() && login::may_try(&self.shared, user, key, offer.algorithm)))
     }
 
     async fn auth_publickey(&mut self, user: &str, _: VerifiedPublicKey<'_>) -> Result<Auth, Self::Error> {
-        Ok(self.undecided(user))
+        Ok(if self.proven.is_none() { self.undecided(user) } else { Auth::reject() })
     }
 
     async fn auth_openssh_certificate(
@@ -201,21 +205,7 @@ impl Handler for Connection {
         user: &str,
         certificate: &Certificate,
     ) -> Result<Auth, Self::Error> {
-        self.shared.opening.reached(Phase::Authentication);
-        if !self.shared.back_end.is_decided_here() {
-            return Ok(self.undecided(user));
-        }
-        match authorise(&self.shared, user, certificate).await {
-            Ok(access) => {
-                // Once authenticated, a client cannot come back here (RFC 4252 §5.1).
-                let _ = self.shared.access.set(access);
-                Ok(Auth::Accept)
-            }
-            Err(reason) => {
-                tracing::info!(%reason, login = user, "refused a certificate");
-                Ok(Auth::reject())
-            }
-        }
+        Ok(verdict(self.proven.is_none() && login::certified(&self.shared, user, certificate).await))
     }
 
     async fn auth_succeeded(&mut self, session: &mut Session) -> Result<(), Self::Error> {
@@ -491,6 +481,10 @@ impl Handler for Connection {
         let Some(open) = self.channels.get_mut(&id) else { return Ok(false) };
         Ok(open.wishes.agent(&self.shared, open.write.is_some()))
     }
+}
+
+fn verdict(is_in: bool) -> Auth {
+    if is_in { Auth::Accept } else { Auth::reject() }
 }
 
 fn port_target(host: &str, port: u32) -> Result<Target, String> {

@@ -4,22 +4,58 @@ use std::time::Instant;
 
 use sallyport_access::{Identity, Login, Principal};
 use sallyport_audit::Code;
-use ssh_key::{Certificate, HashAlg};
+use sallyport_ca::keys::fingerprint;
+use ssh_key::public::KeyData;
+use ssh_key::{Algorithm, Certificate};
 use time::OffsetDateTime;
 
 use super::shared::{Access, Granted, Shared};
+use crate::algorithms::refusal;
+use crate::capabilities;
 use crate::node::backend::Proof;
 use crate::node::joining::JOIN_LOGIN;
+use crate::node::opening::Phase;
+
+/// What a client reads before it logs in, where it does not say that it knows certificates.
+pub(super) fn banner(shared: &Shared) -> Option<String> {
+    // A relay goes by other proofs.
+    shared.offered.offer().filter(|_| shared.back_end.is_decided_here()).and_then(capabilities::banner)
+}
+
+/// Whether a key that a client offers is tried at all.
+pub(super) fn may_try(shared: &Shared, user: &str, key: &KeyData, algorithm: &Algorithm) -> bool {
+    let Some(reason) = refusal(key, algorithm) else { return true };
+    tracing::info!(%reason, login = user, "refused a key");
+    if shared.back_end.is_decided_here() {
+        shared.refused(shared.event(Code::SessionRefused).login(user).message(reason));
+    }
+    false
+}
+
+/// Whether a client is let in that holds the key of `certificate`.
+pub(super) async fn certified(shared: &Shared, user: &str, certificate: &Certificate) -> bool {
+    shared.opening.reached(Phase::Authentication);
+    if !shared.back_end.is_decided_here() {
+        return shared.let_in_undecided(user);
+    }
+    match authorise(shared, user, certificate).await {
+        Ok(access) => {
+            // Once authenticated, a client cannot come back here (RFC 4252 §5.1).
+            let _ = shared.access.set(access);
+            true
+        }
+        Err(reason) => {
+            tracing::info!(%reason, login = user, "refused a certificate");
+            false
+        }
+    }
+}
 
 /// What the login `user` may do with `certificate`.
 ///
 /// # Errors
 /// What is wrong with a certificate that is not authentic.
-pub(super) async fn authorise(
-    shared: &Shared,
-    user: &str,
-    certificate: &Certificate,
-) -> Result<Access, String> {
+async fn authorise(shared: &Shared, user: &str, certificate: &Certificate) -> Result<Access, String> {
     let directory = &shared.server.directory;
     let now = OffsetDateTime::now_utc();
     let identity = match directory.trust().verify_user_ssh(certificate, now) {
@@ -30,7 +66,7 @@ pub(super) async fn authorise(
                 .message(error.to_string())
                 .login(user)
                 .field("key_id", certificate.key_id())
-                .field("ca", certificate.signature_key().fingerprint(HashAlg::Sha256).to_string());
+                .field("ca", fingerprint(certificate.signature_key()));
             shared.refused(event);
             return Err(error.to_string());
         }

@@ -17,7 +17,7 @@ use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
 use crate::hostile::raw::{Packet, Raw, message, number_at};
-use crate::world::{Cluster, World};
+use crate::world::{Cluster, World, transport};
 
 /// How long a client may stay unknown here, where tests do not wait for its end.
 pub(crate) const LOGIN_TIMEOUT: Duration = Duration::from_secs(20);
@@ -147,7 +147,7 @@ impl Target {
         let world = &self.world;
         world.issue_host_key("proxy");
         let read = |name: &str| std::fs::read_to_string(world.path(name)).unwrap();
-        let config = JumpConfig { auth_timeout, ..JumpConfig::default() };
+        let config = JumpConfig { auth_timeout, transport: transport(), ..JumpConfig::default() };
         let dial = Arc::new(Nodes { cluster: world.cluster.clone(), node: world.address });
         let jump = Arc::new(Jump::new(config, &read("proxy"), &read("proxy-cert.pub"), dial).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -13,7 +13,7 @@ mod certificates;
 mod face;
 pub(crate) mod files;
 mod floods;
-mod raw;
+pub(crate) mod raw;
 
 use sallyport_ca::keys::SshKeyPair;
 use sallyport_sal::{KeyAlgorithm, MemoryKey};

@@ -8,10 +8,10 @@ use async_trait::async_trait;
 use sallyport_access::{HostRole, Identity};
 use sallyport_ca::Trust;
 use sallyport_sal::Suite;
-use sallyport_ssh::BoxedStream;
 use sallyport_ssh::capabilities::{Sighting, Whose};
 use sallyport_ssh::client::{ClientError, Connection, Settings, connect, connect_to_proxy};
 use sallyport_ssh::jump::{Dial, Jump, JumpConfig, JumpError};
+use sallyport_ssh::{BoxedStream, TransportBy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::openssh::rig::{
     Cluster, NODE, Pair, Sshd, SshdOptions, account, noise, now, openssh_config, settings, ssh_program,
 };
-use crate::world::until;
+use crate::world::{transport, until};
 
 /// What the proxy would do: one node by name, refusals in words.
 struct Nodes {
@@ -93,6 +93,8 @@ impl Stand {
     }
 
     async fn of(cluster: Cluster, config: JumpConfig) -> Self {
+        let transport = if config.transport == TransportBy::Mode { transport() } else { config.transport };
+        let config = JumpConfig { transport, ..config };
         let sshd = Sshd::start(&cluster, &cluster.host(NODE, HostRole::Node), &SshdOptions::default());
         let node = sshd.address;
         let trust = Arc::clone(&cluster.trust);
@@ -197,7 +199,13 @@ async fn a_client_that_does_not_say_it_knows_certificates_reads_what_to_do() {
 
 #[tokio::test]
 async fn stock_ssh_jumps_to_a_node() {
-    let stand = Stand::new(JumpConfig::default()).await;
+    for transport in [TransportBy::Mode, TransportBy::Layer] {
+        jumps_to_a_node(JumpConfig { transport, ..JumpConfig::default() }).await;
+    }
+}
+
+async fn jumps_to_a_node(config: JumpConfig) {
+    let stand = Stand::new(config).await;
     let user = stand.cluster.user();
     let ran = stand.ssh(&user, &["-J", "jump", NODE, "echo hello; cat; exit 3"], b"input\n").await;
     assert_eq!(

@@ -27,7 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::openssh::rig::{Cluster, NODE, Pair, Sshd, SshdOptions, account, noise, openssh_config};
-use crate::world::until;
+use crate::world::{transport, until};
 
 #[derive(Debug)]
 struct Known {
@@ -175,7 +175,8 @@ impl World {
         let recipient = hpke::RecipientKeys::generate(hpke::Kem::X25519).unwrap();
         let directory = cluster.directory.path();
         let recorders = Recorders::open(&directory.join("recordings"), recipient.public()).unwrap();
-        let config = NodeConfig { late_word: behind.late_word, ..NodeConfig::default() };
+        let config =
+            NodeConfig { late_word: behind.late_word, transport: transport(), ..NodeConfig::default() };
         let front = cluster.host(NODE, HostRole::OpenSsh);
         let front = HostIdentity::new(&SshKeyPair::from_openssh(&front.private).unwrap(), &front.certificate)
             .unwrap();

@@ -16,15 +16,17 @@ use sallyport_ca::{
 };
 use sallyport_sal::custody::{SealedCustody, SealingKey};
 use sallyport_sal::{KeyPurpose, Suite};
+use sallyport_ssh::TransportBy;
 use sallyport_ssh::client::{
-    ClientError, Connection, Credentials, Exit, Output, Program, Session, SessionRequest, Settings, connect,
+    ClientError, Connection, Credentials, Exit, Limits, Output, Program, Session, SessionRequest, Settings,
+    connect, connect_by_layer,
 };
 use tempfile::TempDir;
 use time::OffsetDateTime;
 use tokio::net::TcpStream;
 use uuid::Uuid;
 
-use crate::world::stands_still;
+use crate::world::{stands_still, transport};
 
 /// The name that nodes of these tests have.
 pub(crate) const NODE: &str = "web-1";
@@ -296,7 +298,12 @@ pub(crate) async fn connected(
 ) -> Result<Connection, ClientError> {
     let stream = TcpStream::connect(sshd.address).await.unwrap();
     stream.set_nodelay(true).unwrap();
-    connect(stream, &user.credentials(), settings).await
+    match transport() {
+        TransportBy::Layer => {
+            connect_by_layer(stream, &user.credentials(), settings, Limits::default()).await
+        }
+        _ => connect(stream, &user.credentials(), settings).await,
+    }
 }
 
 /// A cluster, its user, a node that runs sshd, and a connection to it.

@@ -19,7 +19,7 @@ const CIPHER_BLOCK: usize = 16;
 const LEAST_PADDING: usize = 4;
 
 /// One direction's key, and the nonce of its next packet.
-pub(super) struct Cipher {
+pub(crate) struct Cipher {
     key: Box<dyn AeadKey>,
     fixed: [u8; 4],
     /// The invocation counter (RFC 5647 §7.1). It would take more packets to come round than a key may have.
@@ -28,7 +28,7 @@ pub(super) struct Cipher {
 
 impl Cipher {
     /// From a key of the algorithm's length and the 12 bytes of its first nonce.
-    pub(super) fn new(algorithm: AeadAlgorithm, key: &[u8], nonce: [u8; 12]) -> Result<Self, Breach> {
+    pub(crate) fn new(algorithm: AeadAlgorithm, key: &[u8], nonce: [u8; 12]) -> Result<Self, Breach> {
         let key = selection::global()
             .run(Primitive::Aead(algorithm), |provider| provider.aead(algorithm, key))
             .map_err(|_| Breach::Unavailable(algorithm.to_string()))?;
@@ -46,9 +46,9 @@ impl Cipher {
 
 /// What passed under the current key.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Used {
-    pub(super) bytes: u64,
-    pub(super) packets: u64,
+pub(crate) struct Used {
+    pub(crate) bytes: u64,
+    pub(crate) packets: u64,
 }
 
 impl Used {
@@ -60,17 +60,17 @@ impl Used {
 
 /// What comes.
 #[derive(Default)]
-pub(super) struct Incoming {
-    pub(super) bytes: BytesMut,
+pub(crate) struct Incoming {
+    pub(crate) bytes: BytesMut,
     cipher: Option<Cipher>,
     /// The number of the next packet.
-    pub(super) sequence: u32,
-    pub(super) used: Used,
+    pub(crate) sequence: u32,
+    pub(crate) used: Used,
 }
 
 impl Incoming {
     /// From here on under a new key.
-    pub(super) fn rekey(&mut self, cipher: Cipher, strict: bool) {
+    pub(crate) fn rekey(&mut self, cipher: Cipher, strict: bool) {
         self.cipher = Some(cipher);
         self.used = Used::default();
         if strict {
@@ -79,12 +79,12 @@ impl Incoming {
     }
 
     /// Whether packets are encrypted.
-    pub(super) fn is_sealed(&self) -> bool {
+    pub(crate) fn is_sealed(&self) -> bool {
         self.cipher.is_some()
     }
 
     /// The payload of the next packet, when all of it is there.
-    pub(super) fn next(&mut self) -> Result<Option<Bytes>, Breach> {
+    pub(crate) fn next(&mut self) -> Result<Option<Bytes>, Breach> {
         let Some(head) = self.bytes.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
         let head = *head;
         let length = u32::from_be_bytes(head);
@@ -124,21 +124,21 @@ impl Incoming {
 
 /// What goes.
 #[derive(Default)]
-pub(super) struct Outgoing {
+pub(crate) struct Outgoing {
     cipher: Option<Cipher>,
-    pub(super) used: Used,
+    pub(crate) used: Used,
 }
 
 impl Outgoing {
     /// From here on under a new key.
-    pub(super) fn rekey(&mut self, cipher: Cipher) {
+    pub(crate) fn rekey(&mut self, cipher: Cipher) {
         self.cipher = Some(cipher);
         self.used = Used::default();
     }
 
     /// Appends a packet. The padding is zeros: before the first keys there is nothing to hide, and AES-GCM hides it like
     /// the rest.
-    pub(super) fn put(&mut self, out: &mut BytesMut, payload: &[u8]) -> Result<(), Breach> {
+    pub(crate) fn put(&mut self, out: &mut BytesMut, payload: &[u8]) -> Result<(), Breach> {
         let (block, ahead) = match self.cipher {
             Some(_) => (CIPHER_BLOCK, 0),
             None => (PLAIN_BLOCK, LENGTH_BYTES),

@@ -41,10 +41,15 @@ const HOST_KEYS: &[&str] = &[
 const PLAIN_FROM: usize = 6;
 
 /// Those of [`HOST_KEYS`] that are taken: no Ed25519 in FIPS mode.
-fn host_keys() -> impl Iterator<Item = &'static str> {
+pub(crate) fn host_keys() -> impl Iterator<Item = &'static str> {
     let fips = selection::global().is_fips();
     HOST_KEYS.iter().copied().filter(move |name| !fips || !name.starts_with("ssh-ed25519"))
 }
+
+/// What names of algorithms of certificates end with.
+pub(crate) const CERTIFICATE: &str = "-cert-v01@openssh.com";
+/// Names that are told where nothing is in common.
+const MOST_NAMES_TOLD: usize = 64;
 
 const CIPHERS: &[AeadAlgorithm] = &[AeadAlgorithm::Aes128Gcm, AeadAlgorithm::Aes256Gcm];
 /// Named for servers that look for one in common all the same; the ciphers have their own.
@@ -53,7 +58,7 @@ const COMPRESSION: &[&str] = &["none"];
 
 /// A method of key exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Method {
+pub(crate) enum Method {
     /// ML-KEM-768 with X25519 (draft-ietf-sshm-mlkem-hybrid-kex).
     Hybrid,
     /// X25519 (RFC 8731).
@@ -65,7 +70,7 @@ pub(super) enum Method {
 }
 
 impl Method {
-    pub(super) const fn group(self) -> DhGroup {
+    pub(crate) const fn group(self) -> DhGroup {
         match self {
             Self::Hybrid | Self::Curve => DhGroup::X25519,
             Self::P256 => DhGroup::P256,
@@ -74,7 +79,7 @@ impl Method {
     }
 
     /// The hash of the exchange, of which keys are derived as well (RFC 5656 §6.2.1, RFC 8731 §3).
-    pub(super) const fn hash(self) -> HashAlgorithm {
+    pub(crate) const fn hash(self) -> HashAlgorithm {
         match self {
             Self::Hybrid | Self::Curve | Self::P256 => HashAlgorithm::Sha256,
             Self::P384 => HashAlgorithm::Sha384,
@@ -84,16 +89,16 @@ impl Method {
 
 /// What both sides use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Agreed {
-    pub(super) method: Method,
+pub(crate) struct Agreed {
+    pub(crate) method: Method,
     /// The name of the host key algorithm.
-    pub(super) host_key: &'static str,
-    pub(super) to_server: AeadAlgorithm,
-    pub(super) to_client: AeadAlgorithm,
-    /// The server knows strict key exchange.
-    pub(super) strict: bool,
-    /// A packet follows that the server has guessed wrong.
-    pub(super) passes_over: bool,
+    pub(crate) host_key: &'static str,
+    pub(crate) to_server: AeadAlgorithm,
+    pub(crate) to_client: AeadAlgorithm,
+    /// The other side knows strict key exchange.
+    pub(crate) strict: bool,
+    /// A packet follows that the other side has guessed wrong.
+    pub(crate) passes_over: bool,
 }
 
 fn methods(demand: HybridKeyExchange) -> &'static [(&'static str, Method)] {
@@ -119,16 +124,36 @@ fn methods_in(demand: HybridKeyExchange, fips: bool) -> &'static [(&'static str,
     }
 }
 
-/// A KEXINIT.
-pub(super) fn propose(demand: HybridKeyExchange) -> Result<Vec<u8>, Breach> {
+/// A client's KEXINIT.
+pub(crate) fn propose(demand: HybridKeyExchange) -> Result<Vec<u8>, Breach> {
+    let keys: Vec<&str> = host_keys().collect();
+    put_together(demand, &keys, &[EXTENSIONS, STRICT_CLIENT])
+}
+
+/// A server's KEXINIT, with what its host key can be shown by.
+pub(crate) fn propose_as_server(demand: HybridKeyExchange, keys: &[&str]) -> Result<Vec<u8>, Breach> {
+    put_together(demand, keys, &[STRICT_SERVER])
+}
+
+fn put_together(demand: HybridKeyExchange, keys: &[&str], flags: &[&str]) -> Result<Vec<u8>, Breach> {
     let cookie = random::bytes::<16>().map_err(|error: SalError| Breach::Unavailable(error.to_string()))?;
     let mut kex: Vec<&str> = methods(demand).iter().map(|(name, _)| *name).collect();
-    kex.extend([EXTENSIONS, STRICT_CLIENT]);
+    kex.extend(flags);
     let ciphers: Vec<&str> = CIPHERS.iter().map(|cipher| cipher.ssh_name()).collect();
-    let keys: Vec<&str> = host_keys().collect();
-    let draft = Draft::new(KEXINIT).raw(&cookie).names(&kex).names(&keys).names(&ciphers).names(&ciphers);
+    let draft = Draft::new(KEXINIT).raw(&cookie).names(&kex).names(keys).names(&ciphers).names(&ciphers);
     let draft = draft.names(MACS).names(MACS).names(COMPRESSION).names(COMPRESSION).names(&[]).names(&[]);
     Ok(draft.flag(false).u32(0).0)
+}
+
+/// The algorithms by which servers of ours let users sign (RFC 8308 §3.1), best first.
+pub(crate) fn user_signatures() -> impl Iterator<Item = &'static str> {
+    host_keys().filter(|name| !name.ends_with(CERTIFICATE))
+}
+
+/// Names for a line of text; a peer may have thousands of them.
+fn told<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.take(MOST_NAMES_TOLD).collect();
+    names.join(",").chars().filter(char::is_ascii_graphic).take(400).collect()
 }
 
 /// The first of ours that the server has, too.
@@ -138,24 +163,32 @@ fn first<'a, T>(
     theirs: &[String],
 ) -> Result<(&'a str, T), Breach> {
     let mut ours = ours;
-    ours.find(|(name, _)| theirs.iter().any(|other| other == name)).ok_or_else(|| Breach::NothingCommon {
-        what,
-        // Names are for a line of text, and a server may have thousands of them.
-        theirs: theirs.join(",").chars().filter(char::is_ascii_graphic).take(400).collect(),
-    })
+    ours.find(|(name, _)| theirs.iter().any(|other| other == name))
+        .ok_or_else(|| Breach::NothingCommon { what, theirs: told(theirs.iter().map(String::as_str)) })
 }
 
-/// What both sides agree on.
-pub(super) fn agree(demand: HybridKeyExchange, theirs: &Lists) -> Result<Agreed, Breach> {
-    let none = |names: &'static [&'static str]| names.iter().map(|name| (*name, ()));
+/// The first of the client's that is ours, too.
+fn first_of_client<'a, T: Copy>(
+    what: &'static str,
+    ours: &[(&'a str, T)],
+    theirs: &[String],
+) -> Result<(&'a str, T), Breach> {
+    let found = theirs.iter().find_map(|name| ours.iter().find(|(own, _)| own == name));
+    let names = || ours.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    found.copied().ok_or_else(|| Breach::NotSpoken { what, ours: names() })
+}
+
+const NONE: [(&str, ()); 1] = [("none", ())];
+
+/// What both sides agree on, as the client finds.
+pub(crate) fn agree(demand: HybridKeyExchange, theirs: &Lists) -> Result<Agreed, Breach> {
     let ciphers = || CIPHERS.iter().map(|cipher| (cipher.ssh_name(), *cipher));
     let (kex, method) = first("key exchange", methods(demand).iter().copied(), &theirs.kex)?;
     let (host_key, ()) = first("host key algorithm", host_keys().map(|name| (name, ())), &theirs.host_keys)?;
     let (_, to_server) = first("cipher", ciphers(), &theirs.ciphers_to_server)?;
     let (_, to_client) = first("cipher", ciphers(), &theirs.ciphers_to_client)?;
-    first("compression", none(COMPRESSION), &theirs.compression_to_server)?;
-    first("compression", none(COMPRESSION), &theirs.compression_to_client)?;
-    let is_first = |names: &[String], ours: &str| names.first().is_some_and(|name| name == ours);
+    first("compression", NONE.into_iter(), &theirs.compression_to_server)?;
+    first("compression", NONE.into_iter(), &theirs.compression_to_client)?;
     // A guess is right where both sides put the same first; ours is what the lists begin with.
     let ours = methods(demand).first().map_or("", |(name, _)| name);
     let right =
@@ -171,9 +204,43 @@ pub(super) fn agree(demand: HybridKeyExchange, theirs: &Lists) -> Result<Agreed,
     })
 }
 
+/// What both sides agree on, as a server that has these host key algorithms finds: the client's order decides.
+pub(crate) fn agree_as_server(
+    demand: HybridKeyExchange,
+    keys: &[&'static str],
+    theirs: &Lists,
+) -> Result<Agreed, Breach> {
+    let ciphers: Vec<_> = CIPHERS.iter().map(|cipher| (cipher.ssh_name(), *cipher)).collect();
+    let named: Vec<_> = keys.iter().map(|name| (*name, ())).collect();
+    let (_, method) = first_of_client("key exchange method", methods(demand), &theirs.kex)?;
+    let (host_key, ()) = first_of_client("type of host key", &named, &theirs.host_keys)?;
+    let (_, to_server) = first_of_client("cipher", &ciphers, &theirs.ciphers_to_server)?;
+    let (_, to_client) = first_of_client("cipher", &ciphers, &theirs.ciphers_to_client)?;
+    first_of_client("compression", &NONE, &theirs.compression_to_server)?;
+    first_of_client("compression", &NONE, &theirs.compression_to_client)?;
+    let right = is_first(&theirs.kex, methods(demand).first().map_or("", |(name, _)| name))
+        && is_first(&theirs.host_keys, keys.first().copied().unwrap_or_default());
+    Ok(Agreed {
+        method,
+        host_key,
+        to_server,
+        to_client,
+        strict: theirs.kex.iter().any(|name| name == STRICT_CLIENT),
+        passes_over: theirs.guesses && !right,
+    })
+}
+
+fn is_first(names: &[String], ours: &str) -> bool {
+    names.first().is_some_and(|name| name == ours)
+}
+
+/// Whether a client hears of extensions (RFC 8308 §2.1).
+pub(crate) fn hears_extensions(theirs: &Lists) -> bool {
+    theirs.kex.iter().any(|name| name == EXTENSIONS)
+}
+
 /// The type of key, and the scheme of signatures, that a host key algorithm stands for (RFC 8332 §3).
-pub(super) fn shape(host_key: &str) -> (String, &str, bool) {
-    const CERTIFICATE: &str = "-cert-v01@openssh.com";
+pub(crate) fn shape(host_key: &str) -> (String, &str, bool) {
     let scheme = host_key.strip_suffix(CERTIFICATE).unwrap_or(host_key);
     let certified = HOST_KEYS.iter().take(PLAIN_FROM).any(|name| *name == host_key);
     let bare = if scheme.starts_with("rsa-sha2-") { "ssh-rsa" } else { scheme };

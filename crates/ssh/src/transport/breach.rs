@@ -1,12 +1,12 @@
 //! What ends a connection.
 
-/// Why a connection cannot go on, in words that follow "the server …".
+/// Why a connection cannot go on, in words that follow "the server …" or "the client …".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Breach {
     // The peer.
-    /// The server's first line is not that of SSH 2 (RFC 4253 §4.2).
-    #[error("does not greet as a server of SSH 2 does")]
+    /// The first line is not that of SSH 2 (RFC 4253 §4.2).
+    #[error("does not greet as SSH 2 does")]
     Greeting,
     /// A packet of a length that none has (RFC 4253 §6.1).
     #[error("sent a packet of {0} bytes, expected 12 to 262144 in whole blocks")]
@@ -40,18 +40,33 @@ pub enum Breach {
     /// A key share that gives no secret.
     #[error("sent a key share that cannot be used")]
     Share,
+    /// A peer that goes on under a worn key, or does nothing but exchange keys.
+    #[error("{0}")]
+    Keys(&'static str),
     /// More data than was allowed (RFC 4254 §5.2).
     #[error("sent more than the window allows")]
     Window,
 
     // Nobody: another client is to try.
     /// There is no algorithm that both sides have.
-    #[error("has no {what} in common with this client; it offers {theirs}")]
+    #[error("has no {what} in common with this side; it offers {theirs}")]
     NothingCommon {
         /// Of which kind.
         what: &'static str,
         /// The server's names.
         theirs: String,
+    },
+
+    /// Too many logins that were refused, or that were asked about.
+    #[error("tried to log in too often")]
+    Attempts,
+    /// The client offers nothing of a kind that is spoken here.
+    #[error("offers no {what} that is spoken here ({ours})")]
+    NotSpoken {
+        /// Of which kind.
+        what: &'static str,
+        /// The names that are.
+        ours: String,
     },
 
     // Ourselves.
@@ -64,6 +79,11 @@ pub enum Breach {
 }
 
 impl Breach {
+    /// Why a key exchange with a client came to nothing, when that was for want of an algorithm in common.
+    pub(crate) fn nothing_common(&self) -> Option<String> {
+        matches!(self, Self::NotSpoken { .. }).then(|| format!("it {self}"))
+    }
+
     /// Whether a client with more algorithms may get further.
     #[must_use]
     pub fn is_for_another_client(&self) -> bool {

@@ -1,25 +1,28 @@
 //! One key exchange (RFC 5656 §4, RFC 8731, draft-ietf-sshm-mlkem-hybrid-kex) and the keys that come of it.
 
-use sallyport_ca::keys::verify_ssh_signature;
+use sallyport_ca::keys::{fingerprint, read_certificate, verify_ssh_signature};
 use sallyport_sal::algorithm::{AeadAlgorithm, HashAlgorithm};
 use sallyport_sal::provider::{Agreement, Decapsulation};
 use sallyport_sal::selection::RunError;
 use sallyport_sal::{Primitive, hash, selection, strict};
 use ssh_key::public::KeyData;
-use ssh_key::{Certificate, HashAlg, PublicKey};
+use ssh_key::{Certificate, PublicKey};
 use zeroize::Zeroizing;
 
 use super::Breach;
+use super::host::Host;
 use super::message::put_string;
 use super::packet::Cipher;
 use super::proposal::{Agreed, Method, shape};
 
 /// Length of a ciphertext of ML-KEM-768, in bytes (FIPS 203 table 3).
 const CIPHERTEXT_BYTES: usize = 1088;
+/// Length of an encapsulation key of ML-KEM-768, in bytes.
+const ENCAPSULATION_BYTES: usize = 1184;
 
 /// The exchange hash. That of a connection's first exchange names the session.
 #[derive(Clone, Copy)]
-pub(super) struct Digest {
+pub(crate) struct Digest {
     bytes: [u8; HashAlgorithm::MAX_BYTES],
     length: usize,
 }
@@ -31,20 +34,20 @@ impl Digest {
         Self { bytes, length: algorithm.bytes() }
     }
 
-    pub(super) fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()
     }
 }
 
-/// This side's fresh keys.
-pub(super) struct Side {
+/// A client's fresh keys.
+pub(crate) struct Side {
     method: Method,
     dh: Box<dyn Agreement>,
     kem: Option<Box<dyn Decapsulation>>,
 }
 
 impl Side {
-    pub(super) fn start(method: Method) -> Result<Self, Breach> {
+    pub(crate) fn start(method: Method) -> Result<Self, Breach> {
         let unavailable = |error: RunError| Breach::Unavailable(format!("{error:?}"));
         let group = method.group();
         let dh = selection::global()
@@ -62,7 +65,7 @@ impl Side {
     }
 
     /// What the server is sent: the key of ML-KEM, where there is one, and the share of the group.
-    pub(super) fn share(&self) -> Vec<u8> {
+    pub(crate) fn share(&self) -> Vec<u8> {
         let kem = self.kem.as_ref().map(|kem| kem.public()).unwrap_or_default();
         [kem, self.dh.share()].concat()
     }
@@ -79,10 +82,7 @@ impl Side {
             None => put_mpint(&mut encoded, secret.as_bytes()),
             Some(kem) => {
                 let quantum_safe = kem.finish(ciphertext).map_err(|_| Breach::Share)?;
-                let mut both = Zeroizing::new([0; hash::SHA256_BYTES]);
-                let parts = [quantum_safe.as_bytes(), secret.as_bytes()];
-                hash::digest(HashAlgorithm::Sha256, &parts, both.as_mut_slice());
-                put_string(&mut encoded, both.as_slice());
+                put_both(&mut encoded, quantum_safe.as_bytes(), secret.as_bytes());
             }
         }
         Ok(encoded)
@@ -112,7 +112,7 @@ impl HostKey {
     /// `SHA256:…` of the key.
     #[must_use]
     pub fn fingerprint(&self) -> String {
-        self.key.fingerprint(HashAlg::Sha256).to_string()
+        fingerprint(&self.key)
     }
 
     fn read(blob: &[u8], agreed: &Agreed) -> Result<Self, Breach> {
@@ -125,7 +125,7 @@ impl HostKey {
             return Err(bad(format!("it is of another type than {}", agreed.host_key)));
         }
         if certified {
-            let certificate = Certificate::from_bytes(blob).map_err(|error| bad(error.to_string()))?;
+            let certificate = read_certificate(blob).map_err(|error| bad(error.to_string()))?;
             let key = certificate.public_key().clone();
             return Ok(Self { certificate: Some(certificate), key });
         }
@@ -135,59 +135,122 @@ impl HostKey {
 }
 
 /// What both sides have said before their shares.
-pub(super) struct Said<'a> {
-    pub(super) our_identification: &'a [u8],
-    pub(super) their_identification: &'a [u8],
-    pub(super) our_proposal: &'a [u8],
-    pub(super) their_proposal: &'a [u8],
+pub(crate) struct Said<'a> {
+    pub(crate) client_identification: &'a [u8],
+    pub(crate) server_identification: &'a [u8],
+    pub(crate) client_proposal: &'a [u8],
+    pub(crate) server_proposal: &'a [u8],
 }
 
-/// An exchange whose signature is good.
-pub(super) struct Exchanged {
-    pub(super) host: HostKey,
-    pub(super) digest: Digest,
+impl Said<'_> {
+    /// The exchange hash (RFC 4253 §8, RFC 5656 §4).
+    fn digest(
+        &self,
+        algorithm: HashAlgorithm,
+        host_key: &[u8],
+        (client_share, server_share): (&[u8], &[u8]),
+        secret: &[u8],
+    ) -> Digest {
+        let mut hashed = Vec::new();
+        for part in [
+            self.client_identification,
+            self.server_identification,
+            self.client_proposal,
+            self.server_proposal,
+            host_key,
+            client_share,
+            server_share,
+        ] {
+            put_string(&mut hashed, part);
+        }
+        Digest::of(algorithm, &[&hashed, secret])
+    }
+}
+
+/// What comes of an exchange: the hash that is signed, and the secret that keys are derived from.
+pub(crate) struct Exchanged {
+    pub(crate) digest: Digest,
     algorithm: HashAlgorithm,
     secret: Zeroizing<Vec<u8>>,
 }
 
-/// Takes the server's answer. On success, whoever holds the private key of [`Exchanged::host`] has signed this very
-/// exchange; whose key that is, nobody has looked at.
-pub(super) fn conclude(
+/// Takes the server's answer. On success, the holder of the private key of the [`HostKey`] has signed this very exchange; whose
+/// key that is is not looked at.
+pub(crate) fn conclude(
     side: Side,
     agreed: &Agreed,
     said: &Said<'_>,
     (host_key, theirs, signature): (&[u8], &[u8], &[u8]),
-) -> Result<Exchanged, Breach> {
+) -> Result<(HostKey, Exchanged), Breach> {
     let host = HostKey::read(host_key, agreed)?;
     let (share, algorithm) = (side.share(), side.method.hash());
     let secret = side.finish(theirs)?;
-    let mut hashed = Vec::new();
-    for part in [
-        said.our_identification,
-        said.their_identification,
-        said.our_proposal,
-        said.their_proposal,
-        host_key,
-        &share,
-        theirs,
-    ] {
-        put_string(&mut hashed, part);
-    }
-    let digest = Digest::of(algorithm, &[&hashed, &secret]);
+    let digest = said.digest(algorithm, host_key, (&share, theirs), &secret);
     // A key of RSA could sign by another hash than was agreed on.
-    let (_, scheme, _) = shape(agreed.host_key);
-    let mut named = Vec::with_capacity(scheme.len() + 4);
-    put_string(&mut named, scheme.as_bytes());
-    if !signature.starts_with(&named) {
+    if !is_signed_by(signature, shape(agreed.host_key).1) {
         return Err(Breach::Signature);
     }
     verify_ssh_signature(&host.key, digest.as_bytes(), signature).map_err(|_| Breach::Signature)?;
-    Ok(Exchanged { host, algorithm, digest, secret })
+    Ok((host, Exchanged { algorithm, digest, secret }))
+}
+
+/// Whether a signature names this scheme (RFC 4253 §6.6).
+pub(crate) fn is_signed_by(signature: &[u8], scheme: &str) -> bool {
+    let mut named = Vec::with_capacity(scheme.len() + 4);
+    put_string(&mut named, scheme.as_bytes());
+    signature.starts_with(&named)
+}
+
+/// A server's answer to a client's share.
+pub(crate) struct Answer {
+    pub(crate) share: Vec<u8>,
+    pub(crate) signature: Vec<u8>,
+    pub(crate) exchanged: Exchanged,
+}
+
+/// Answers a client's share, and signs the exchange by the host's key.
+pub(crate) fn answer(host: &Host, agreed: &Agreed, said: &Said<'_>, theirs: &[u8]) -> Result<Answer, Breach> {
+    let (share, secret) = agree(agreed.method, theirs)?;
+    let algorithm = agreed.method.hash();
+    let digest = said.digest(algorithm, host.shown(agreed.host_key), (theirs, &share), &secret);
+    let signature = host.sign(agreed.host_key, digest.as_bytes())?;
+    Ok(Answer { share, signature, exchanged: Exchanged { algorithm, digest, secret } })
+}
+
+/// The server's half of a method: its share, and the secret as it goes into hashes.
+fn agree(method: Method, theirs: &[u8]) -> Result<(Vec<u8>, Zeroizing<Vec<u8>>), Breach> {
+    let group = method.group();
+    let length = if method == Method::Hybrid { ENCAPSULATION_BYTES } else { 0 };
+    let (kem, share) = theirs.split_at_checked(length).ok_or(Breach::Share)?;
+    strict::check_share(group, share).map_err(|_| Breach::Share)?;
+    let unavailable = |error: RunError| Breach::Unavailable(format!("{error:?}"));
+    let dh = selection::global()
+        .run(Primitive::Agree(group), |provider| provider.start_agreement(group))
+        .map_err(unavailable)?;
+    let ours = dh.share().to_vec();
+    let secret = dh.finish(share).map_err(|_| Breach::Share)?;
+    let mut encoded = Zeroizing::new(Vec::with_capacity(64));
+    if method != Method::Hybrid {
+        put_mpint(&mut encoded, secret.as_bytes());
+        return Ok((ours, encoded));
+    }
+    let (ciphertext, quantum_safe) = selection::global()
+        .run(Primitive::Encapsulate, |provider| provider.encapsulate(kem))
+        .map_err(|_| Breach::Share)?;
+    put_both(&mut encoded, quantum_safe.as_bytes(), secret.as_bytes());
+    Ok(([ciphertext, ours].concat(), encoded))
+}
+
+/// The secret of a hybrid: a `string` of the hash over both.
+fn put_both(out: &mut Vec<u8>, quantum_safe: &[u8], secret: &[u8]) {
+    let mut both = Zeroizing::new([0; hash::SHA256_BYTES]);
+    hash::digest(HashAlgorithm::Sha256, &[quantum_safe, secret], both.as_mut_slice());
+    put_string(out, both.as_slice());
 }
 
 impl Exchanged {
     /// The ciphers to the server and to the client (RFC 4253 §7.2).
-    pub(super) fn ciphers(&self, agreed: &Agreed, session: &Digest) -> Result<(Cipher, Cipher), Breach> {
+    pub(crate) fn ciphers(&self, agreed: &Agreed, session: &Digest) -> Result<(Cipher, Cipher), Breach> {
         let derived = |letter: u8| {
             let mut key = Zeroizing::new([0; HashAlgorithm::MAX_BYTES]);
             let parts: [&[u8]; 4] = [&self.secret, self.digest.as_bytes(), &[letter], session.as_bytes()];

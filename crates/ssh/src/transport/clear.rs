@@ -1,0 +1,369 @@
+//! What the SSH library speaks with once a user is in: the connection, without its transport.
+//!
+//! The library reads and writes packets in the clear, after an exchange of keys in which there is nothing to exchange (`none`) and a
+//! login without a proof, as a server; as a client, with none. [`ClearStream`] says the peer's part of both, and after that hands on what is RFC 4254's: the payload of
+//! each packet that the library writes is encrypted where it lies, and each that comes is decrypted before the library reads it. No
+//! task and no queue stands between. What passes is bounded by the peer's windows, by the stream, and, while this side waits for new
+//! keys, by [`MOST_AHEAD_BYTES`].
+//!
+//! Nothing but the library sees the clear text, and the library computes nothing with it. Keys are renewed here; the library
+//! does not hear of it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::io::poll_read_buf;
+
+use super::login::CONNECTION;
+use super::message::{
+    DEBUG, DISCONNECT, Draft, EXT_INFO, IGNORE, KEXINIT, NEWKEYS, SERVICE_ACCEPT, SERVICE_REQUEST,
+    UNIMPLEMENTED, USERAUTH_BANNER, USERAUTH_REQUEST, USERAUTH_SUCCESS,
+};
+use super::packet::Outgoing;
+use super::{Breach, Step, Transport, USERAUTH};
+use crate::BoxedStream;
+
+/// Room for what is read at once, in bytes.
+const BLOCK_BYTES: usize = 64 * 1024;
+/// What waits for the stream before the library has to, in bytes.
+const MOST_OUT_BYTES: usize = 128 * 1024;
+/// What is read ahead of the library while this side's packets wait for new keys, in bytes. Until the peer has heard that new keys are
+/// wanted it may send what its windows allow: those of two channels at their widest.
+const MOST_AHEAD_BYTES: usize = 32 << 20;
+/// Length of a packet's head in the clear (RFC 4253 §6): its length, and that of its padding.
+const HEAD_BYTES: usize = 5;
+/// Messages that are the connection's (RFC 4250 §4.1.2).
+const CONNECTION_FROM: u8 = 80;
+/// Names that the library knows for an exchange of nothing.
+const NOTHING: &[&str] = &["none"];
+const CLEAR: &[&str] = &["clear"];
+/// Every type of host key that the library may look for. None is shown.
+const HOST_KEYS: &[&str] = &[
+    "ssh-ed25519",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "rsa-sha2-512",
+    "rsa-sha2-256",
+];
+
+/// Which side the peer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Peer {
+    Client,
+    Server,
+}
+
+/// A connection as the SSH library speaks it.
+pub(crate) struct ClearStream {
+    stream: BoxedStream,
+    transport: Transport,
+    peer: Peer,
+    /// What the peer says to the library before the connection begins.
+    told: BytesMut,
+    /// The packet that the library reads.
+    head: Bytes,
+    payload: Bytes,
+    ahead: VecDeque<Bytes>,
+    ahead_bytes: usize,
+    /// The library has said what it is.
+    has_greeted: bool,
+    /// A packet that the library has not written to its end.
+    partial: BytesMut,
+    /// The peer says no more.
+    has_ended: bool,
+}
+
+/// A packet in the clear.
+fn packet(out: &mut BytesMut, draft: &Draft) -> Result<(), Breach> {
+    Outgoing::default().put(out, &draft.0)
+}
+
+impl ClearStream {
+    /// A client's, which is in as `user`.
+    pub(super) fn of_client(stream: BoxedStream, transport: Transport, user: &str) -> Self {
+        let login = Draft::new(USERAUTH_REQUEST).string(user.as_bytes()).string(CONNECTION).string(b"none");
+        let drafts = [Draft::new(SERVICE_REQUEST).string(USERAUTH), login];
+        Self::new(stream, transport, Peer::Client, &drafts)
+    }
+
+    /// A server's, which has let this side in.
+    pub(crate) fn of_server(stream: BoxedStream, transport: Transport) -> Self {
+        Self::new(stream, transport, Peer::Server, &[])
+    }
+
+    fn new(stream: BoxedStream, transport: Transport, peer: Peer, drafts: &[Draft]) -> Self {
+        let mut told = BytesMut::new();
+        told.extend_from_slice(transport.peer().as_bytes());
+        told.extend_from_slice(b"\r\n");
+        let proposal = Draft::new(KEXINIT).raw(&[0; 16]).names(NOTHING).names(HOST_KEYS).names(CLEAR);
+        let proposal = proposal.names(CLEAR).names(NOTHING).names(NOTHING).names(NOTHING).names(NOTHING);
+        let proposal = proposal.names(&[]).names(&[]).flag(false).u32(0);
+        for draft in std::iter::once(&proposal).chain(drafts) {
+            // None of these is longer than a packet.
+            let _ = packet(&mut told, draft);
+        }
+        Self {
+            stream,
+            transport,
+            peer,
+            told,
+            head: Bytes::new(),
+            payload: Bytes::new(),
+            ahead: VecDeque::new(),
+            ahead_bytes: 0,
+            has_greeted: false,
+            partial: BytesMut::new(),
+            has_ended: false,
+        }
+    }
+
+    /// The error of a breach, of which the peer is told where it still listens.
+    fn broken(&mut self, cx: &mut Context<'_>, breach: Breach) -> io::Error {
+        self.transport.break_off(&breach);
+        let _ = self.poll_drain(cx, 0);
+        io::Error::other(breach)
+    }
+
+    /// Writes what is to be sent, until no more than `most` bytes of it wait.
+    fn poll_drain(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<io::Result<()>> {
+        while self.transport.output().len() > most {
+            let written = ready!(Pin::new(&mut self.stream).poll_write(cx, self.transport.output()))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.transport.output().advance(written);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The next message of the connection; none at its end.
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        loop {
+            // Answers of the transport's own. A stream that does not take them now wakes this task when it does; a peer that takes
+            // none of many is not read from.
+            match self.poll_drain(cx, 0) {
+                Poll::Ready(drained) => drained?,
+                Poll::Pending if self.transport.output().len() > 4 * MOST_OUT_BYTES => return Poll::Pending,
+                Poll::Pending => {}
+            }
+            let step = match self.transport.next() {
+                Ok(step) => step,
+                Err(breach) => return Poll::Ready(Err(self.broken(cx, breach))),
+            };
+            match step {
+                Some(Step::Message(payload)) => match self.admit(&payload) {
+                    Ok(true) => return Poll::Ready(Ok(Some(payload))),
+                    Ok(false) => continue,
+                    Err(breach) => return Poll::Ready(Err(self.broken(cx, breach))),
+                },
+                Some(Step::Farewell(payload)) => return Poll::Ready(Ok(Some(payload))),
+                // Judged before the login.
+                Some(Step::Host(_)) => continue,
+                None => {}
+            }
+            if let Poll::Ready(Err(error)) = self.poll_drain(cx, 0) {
+                return Poll::Ready(Err(error));
+            }
+            if self.has_ended || self.transport.is_over() {
+                return Poll::Ready(Ok(None));
+            }
+            let input = self.transport.input();
+            input.reserve(BLOCK_BYTES);
+            if ready!(poll_read_buf(Pin::new(&mut self.stream), cx, input))? == 0 {
+                self.has_ended = true;
+                return Poll::Ready(Ok(None));
+            }
+        }
+    }
+
+    /// Whether a message is handed on to the library: those of the connection are, and nothing else.
+    fn admit(&mut self, payload: &Bytes) -> Result<bool, Breach> {
+        let number = payload.first().copied().unwrap_or_default();
+        match number {
+            CONNECTION_FROM.. => return Ok(true),
+            // A client that is in is not let in again (RFC 4252 §5.1).
+            USERAUTH_REQUEST if self.peer == Peer::Client => {}
+            USERAUTH_BANNER if self.peer == Peer::Server => {}
+            _ => self.transport.unimplemented()?,
+        }
+        Ok(false)
+    }
+
+    /// Puts the next packet where the library reads it.
+    fn present(&mut self, payload: Bytes) {
+        // Nobody else sees it, so that there is no padding.
+        let length = u32::try_from(payload.len() + 1).unwrap_or(u32::MAX);
+        let mut head = [0; HEAD_BYTES];
+        for (to, from) in head.iter_mut().zip(length.to_be_bytes()) {
+            *to = from;
+        }
+        self.head = Bytes::copy_from_slice(&head);
+        self.payload = payload;
+    }
+
+    /// Waits for new keys, and reads what comes meanwhile: the peer's part in them is behind it.
+    fn poll_keys(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.transport.is_exchanging() {
+            match ready!(self.poll_message(cx))? {
+                None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+                Some(payload) => {
+                    self.ahead_bytes += payload.len();
+                    self.ahead.push_back(payload);
+                    if self.ahead_bytes > MOST_AHEAD_BYTES {
+                        let breach = Breach::Keys("sent too much before it renewed keys");
+                        return Poll::Ready(Err(self.broken(cx, breach)));
+                    }
+                    // A message that is there may be all that there is for now.
+                    if self.transport.is_over() {
+                        return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+                    }
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes what the library writes, whole packets of it, and says how much that was.
+    fn take(&mut self, bytes: &[u8]) -> Result<usize, Breach> {
+        let mut taken = 0;
+        while self.transport.output().len() < MOST_OUT_BYTES && !self.transport.is_exchanging() {
+            let rest = bytes.get(taken..).unwrap_or_default();
+            if rest.is_empty() {
+                break;
+            }
+            if !self.has_greeted {
+                // One line.
+                let end = rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |end| end + 1);
+                self.has_greeted = rest.get(..end).is_some_and(|line| line.ends_with(b"\n"));
+                taken += end;
+                continue;
+            }
+            if self.partial.is_empty()
+                && let Some(size) = whole(rest)
+            {
+                self.said(rest.get(..size).unwrap_or_default())?;
+                taken += size;
+                continue;
+            }
+            // The library writes packets whole; this is for when it does not.
+            taken += self.complete(rest)?;
+        }
+        Ok(taken)
+    }
+
+    /// Adds to a packet that has begun, and says by how much.
+    fn complete(&mut self, rest: &[u8]) -> Result<usize, Breach> {
+        let wanted = match length(&self.partial) {
+            Some(size) => size - self.partial.len(),
+            None => 4 - self.partial.len(),
+        };
+        let part = rest.get(..wanted.min(rest.len())).unwrap_or_default();
+        self.partial.extend_from_slice(part);
+        if whole(&self.partial).is_some() {
+            let packet = self.partial.split();
+            self.said(&packet)?;
+        }
+        Ok(part.len())
+    }
+
+    /// Hears one packet of the library's.
+    fn said(&mut self, whole: &[u8]) -> Result<(), Breach> {
+        let malformed = Breach::Malformed("of this side's own");
+        let padding = usize::from(whole.get(4).copied().unwrap_or_default());
+        let end = whole.len().checked_sub(padding).ok_or(malformed.clone())?;
+        let payload = whole.get(HEAD_BYTES..end).ok_or(malformed.clone())?;
+        match (self.peer, payload.first().copied().unwrap_or_default()) {
+            (_, CONNECTION_FROM.. | DISCONNECT | DEBUG | IGNORE) => self.transport.send(payload),
+            (_, KEXINIT | NEWKEYS | UNIMPLEMENTED | EXT_INFO) => Ok(()),
+            (Peer::Client, SERVICE_ACCEPT | USERAUTH_SUCCESS | USERAUTH_BANNER) => Ok(()),
+            _ => Err(Breach::Order("the library does not let in a user who is in")),
+        }
+    }
+}
+
+/// The size of the packet that bytes begin with, as its head says.
+fn length(bytes: &[u8]) -> Option<usize> {
+    let head = bytes.first_chunk::<4>()?;
+    usize::try_from(u32::from_be_bytes(*head)).ok()?.checked_add(4)
+}
+
+/// The same, where all of it is there.
+fn whole(bytes: &[u8]) -> Option<usize> {
+    length(bytes).filter(|size| *size <= bytes.len() && *size > HEAD_BYTES)
+}
+
+impl AsyncRead for ClearStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        loop {
+            for source in [&mut this.head, &mut this.payload] {
+                let part = source.split_to(source.len().min(buffer.remaining()));
+                buffer.put_slice(&part);
+            }
+            let part = this.told.len().min(buffer.remaining());
+            buffer.put_slice(&this.told.split_to(part));
+            if buffer.remaining() == 0 || buffer.filled().len() > before {
+                return Poll::Ready(Ok(()));
+            }
+            let payload = match this.ahead.pop_front() {
+                Some(payload) => {
+                    this.ahead_bytes -= payload.len();
+                    Some(payload)
+                }
+                None => ready!(this.poll_message(cx))?,
+            };
+            match payload {
+                Some(payload) => this.present(payload),
+                None => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for ClearStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        loop {
+            ready!(this.poll_keys(cx))?;
+            ready!(this.poll_drain(cx, MOST_OUT_BYTES / 2))?;
+            let taken = match this.take(bytes) {
+                Ok(taken) => taken,
+                Err(breach) => return Poll::Ready(Err(this.broken(cx, breach))),
+            };
+            if let Poll::Ready(Err(error)) = this.poll_drain(cx, 0) {
+                return Poll::Ready(Err(error));
+            }
+            if taken > 0 || bytes.is_empty() {
+                return Poll::Ready(Ok(taken));
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_drain(cx, 0))?;
+        Pin::new(&mut this.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_drain(cx, 0))?;
+        Pin::new(&mut this.stream).poll_shutdown(cx)
+    }
+}
+
+impl std::fmt::Debug for ClearStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClearStream").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
