@@ -207,7 +207,7 @@ fn the_whole_job_in_fips_mode_asks_nobody_but_the_module() {
         assert!(asked(primitive), "{primitive}: {cryptography}");
     }
 
-    // Stock OpenSSH: what it agrees on is approved, and what the SSH library computes for it by itself is told of.
+    // Stock OpenSSH: what it agrees on is approved, and nothing is computed for it outside the module.
     let config = place.path("ssh_config");
     std::fs::write(&config, stdout(&ok(place.alice(&["config", "--jump"]).output().unwrap()))).unwrap();
     let run = |options: &[&str]| {
@@ -215,11 +215,14 @@ fn the_whole_job_in_fips_mode_asks_nobody_but_the_module() {
         ssh_command(&config).args(options).args([&target, "echo stock"]).output().unwrap()
     };
     assert_eq!(stdout(&ok(run(&[]))), "stock\n");
+    assert_eq!(stdout(&ok(run(&["-o", "RekeyLimit=1K", "-o", "KexAlgorithms=ecdh-sha2-nistp384"]))), "stock\n");
     refused(&run(&["-o", "KexAlgorithms=curve25519-sha256"]), 255);
     refused(&run(&["-c", "chacha20-poly1305@openssh.com"]), 255);
-    let by_the_library = outside(&place.cryptography());
-    let names: Vec<&str> = by_the_library.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["ssh/connection by russh"], "{by_the_library:?}");
+    let cryptography = place.cryptography();
+    assert_eq!(outside(&cryptography), [], "{cryptography}");
+    let uses = cryptography["uses"].as_array().unwrap();
+    assert!(!uses.iter().any(|one| one["primitive"] == "ssh/connection"), "{cryptography}");
+    assert!(uses.iter().any(|one| one["primitive"] == "agree/p384"), "{cryptography}");
 
     let events = stdout(&ok(place.admin(&["audit", "ls", "--code", "SP3302I"])));
     for host in ["auth: ", "node:web-1 "] {

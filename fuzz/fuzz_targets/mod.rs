@@ -44,6 +44,7 @@ mod sftp_observer;
 mod ssh_certificate;
 mod ssh_client;
 mod ssh_host_key;
+mod ssh_login;
 mod ssh_offer;
 mod ssh_pipelined;
 mod ssh_server;
@@ -87,6 +88,7 @@ pub(crate) const TARGETS: &[(&str, Target)] = &[
     ("ssh_certificate", ssh_certificate::run),
     ("ssh_client", ssh_client::run),
     ("ssh_host_key", ssh_host_key::run),
+    ("ssh_login", ssh_login::run),
     ("ssh_offer", ssh_offer::run),
     ("ssh_pipelined", ssh_pipelined::run),
     ("ssh_server", ssh_server::run),
