@@ -478,4 +478,81 @@ mod tests {
         let error = claims(&certificate(&["root;rm"], &[])).unwrap_err();
         assert!(matches!(error, CaError::Malformed { .. }), "{error}");
     }
+
+    /// A signature as a security key makes it (OpenSSH's PROTOCOL.u2f).
+    fn touched(key: &MemoryKey, name: &str, application: &str, message: &[u8]) -> Vec<u8> {
+        let trailer = [1, 0, 0, 0, 9];
+        let signed = [&hash::sha256(application.as_bytes())[..], &trailer, &hash::sha256(message)].concat();
+        let own = signature(key, &signed).unwrap();
+        let (_, raw) = take_string(&own).unwrap();
+        let mut blob = Vec::new();
+        put_string(&mut blob, name.as_bytes());
+        blob.extend_from_slice(raw);
+        blob.extend_from_slice(&trailer);
+        blob
+    }
+
+    #[test]
+    fn security_keys_sign_logins() {
+        let point = MemoryKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
+        let edwards = MemoryKey::generate(KeyAlgorithm::Ed25519).unwrap();
+        let KeyData::Ecdsa(EcdsaPublicKey::NistP256(own)) = key_data(&point.public_key()).unwrap() else {
+            panic!("no point")
+        };
+        let KeyData::Ed25519(other) = key_data(&edwards.public_key()).unwrap() else { panic!("no Ed25519") };
+        let keys = [
+            (&point, KeyData::SkEcdsaSha2NistP256(ssh_key::public::SkEcdsaSha2NistP256::new(own, "ssh:"))),
+            (&edwards, KeyData::SkEd25519(ssh_key::public::SkEd25519::new(other, "ssh:"))),
+        ];
+        for (key, data) in &keys {
+            let algorithm = data.algorithm();
+            let good = touched(key, algorithm.as_str(), "ssh:", b"message");
+            verify_user(data, b"message", &good).unwrap();
+            let mut counted = good.clone();
+            *counted.last_mut().unwrap() += 1;
+            let cut = &good[..good.len() - 1];
+            for (message, blob) in [
+                (&b"messagE"[..], &good[..]),
+                (b"message", &counted),
+                (b"message", cut),
+                (b"message", &touched(key, algorithm.as_str(), "ssh:other", b"message")),
+                (b"message", &touched(key, "ssh-ed25519", "ssh:", b"message")),
+                // As a key that is no security key signs.
+                (b"message", &signature(*key, b"message").unwrap()),
+            ] {
+                assert!(verify_user(data, message, blob).is_err(), "{algorithm}");
+            }
+        }
+    }
+
+    #[test]
+    fn fingerprints_are_those_of_ssh_keygen() {
+        for algorithm in [KeyAlgorithm::Ed25519, KeyAlgorithm::EcdsaP384, KeyAlgorithm::Rsa2048] {
+            let key = key_data(&MemoryKey::generate(algorithm).unwrap().public_key()).unwrap();
+            assert_eq!(fingerprint(&key), key.fingerprint(ssh_key::HashAlg::Sha256).to_string());
+        }
+    }
+
+    /// Each level of what has signed what is a call within a call of the library's.
+    #[test]
+    fn certificates_within_certificates_are_not_read() {
+        let mut nested = Vec::new();
+        for _ in 0..2000 {
+            let mut outer = Vec::new();
+            put_string(&mut outer, b"ssh-ed25519-cert-v01@openssh.com");
+            put_string(&mut outer, &[7; 32]);
+            put_string(&mut outer, &[1; 32]);
+            outer.extend_from_slice(&1_u64.to_be_bytes());
+            outer.extend_from_slice(&1_u32.to_be_bytes());
+            put_string(&mut outer, b"id");
+            put_string(&mut outer, b"");
+            outer.extend_from_slice(&[0; 16]);
+            for _ in 0..3 {
+                put_string(&mut outer, b"");
+            }
+            put_string(&mut outer, &nested);
+            nested = outer;
+        }
+        assert!(matches!(read(&nested), Err(CaError::Malformed { .. })));
+    }
 }

@@ -27,7 +27,7 @@ impl Login<'_> {
     }
 
     /// What is to be signed, in this session.
-    pub(crate) fn to_sign(&self, session: Option<&[u8]>) -> Result<Vec<u8>, Breach> {
+    pub(crate) fn to_sign(self, session: Option<&[u8]>) -> Result<Vec<u8>, Breach> {
         let session = session.ok_or(Breach::Order("the host is not believed yet"))?;
         let mut signed = Vec::new();
         put_string(&mut signed, session);

@@ -84,6 +84,44 @@ async fn a_stock_sshd_is_reached_and_keys_are_renewed_from_this_side_and_that() 
     }
 }
 
+/// Counts are of a whole process: this test is one of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_library_is_asked_for_no_cryptography() {
+    const NAME: &str = "layer::the_library_is_asked_for_no_cryptography";
+    if std::env::var_os("COUNTED").is_none() {
+        let mut alone = tokio::process::Command::new(std::env::current_exe().unwrap());
+        alone.args(["--exact", NAME, "--nocapture"]).env("COUNTED", "1").kill_on_drop(true);
+        ok(&output(alone).await);
+        return;
+    }
+    let times = |primitive: &str| -> u64 {
+        let uses = sallyport_sal::uses::all();
+        uses.iter().filter(|one| one.primitive == primitive).map(|one| one.times).sum()
+    };
+    let world = world(Suite::FipsV1).await;
+    let counted = ["agree/p256", "sign/ecdsa-p256", "verify/ecdsa-p256", "hash/sha-256", "aead/aes-128-gcm"];
+    let before = counted.map(times);
+    ok(&output(
+        world.ssh(&["-oKexAlgorithms=ecdh-sha2-nistp256", "-oCiphers=aes128-gcm@openssh.com"], &["true"]),
+    )
+    .await);
+    let cluster = Cluster::with_suite(Suite::FipsV1);
+    let sshd = Sshd::start(&cluster, &cluster.host(NODE, HostRole::Node), &SshdOptions::default());
+    let stream = TcpStream::connect(sshd.address).await.unwrap();
+    let credentials = cluster.user().credentials();
+    let connecting = connect_by_layer(stream, &credentials, settings(&cluster), Limits::default());
+    let connection = connecting.await.unwrap();
+    assert_eq!(text(&run(&connection, SessionRequest::exec("echo out")).await.stdout), "out\n");
+    for (primitive, before) in counted.iter().zip(before) {
+        assert!(times(primitive) > before, "{primitive}");
+    }
+    assert_eq!(times("ssh/connection"), 0);
+    // What is counted there, is.
+    let world = World::by(Suite::FipsV1, |config| config.transport = TransportBy::Mode).await;
+    ok(&output(world.ssh(&[], &["true"])).await);
+    assert_eq!(times("ssh/connection"), 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sshd_that_is_another_or_that_refuses_is_told_apart() {
     let cluster = Cluster::new();

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use sallyport_audit::Code;
+use sallyport_ssh::TransportBy;
 use sallyport_ssh::capabilities::Whose;
 use sallyport_ssh::node::Apart;
 use sallyport_ssh::session::ShadowFile;
 use time::OffsetDateTime;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
-use crate::world::{World, alive, ok, output, output_of, role, started, text, until};
+use crate::world::{World, alive, ok, output, output_of, role, started, text, transport, until};
 
 /// `ssh` with this identity, running `echo in`.
 async fn attempt(world: &World, identity: &str, login: &str) -> std::process::Output {
@@ -43,6 +44,11 @@ async fn certificates_that_are_not_ours_are_refused_outright() {
         assert!(text(&refused.stderr).contains("Permission denied"), "{}", text(&refused.stderr));
         until("the event", || (world.events(&Code::SessionRefused).len() == before + 1).then_some(())).await;
         let event = world.event(&Code::SessionRefused).await;
+        // The transport of FIPS mode looks at certificates itself; the library refuses one that is over before anything here is asked.
+        if (identity, transport()) == ("late", TransportBy::Layer) {
+            assert!(event.message.contains("expired"), "{}", event.message);
+            continue;
+        }
         assert_eq!(event.message, "the client presented no certificate of this cluster that is valid now");
     }
     assert!(world.events(&Code::SessionStart).is_empty());
