@@ -215,7 +215,10 @@ fn the_whole_job_in_fips_mode_asks_nobody_but_the_module() {
         ssh_command(&config).args(options).args([&target, "echo stock"]).output().unwrap()
     };
     assert_eq!(stdout(&ok(run(&[]))), "stock\n");
-    assert_eq!(stdout(&ok(run(&["-o", "RekeyLimit=1K", "-o", "KexAlgorithms=ecdh-sha2-nistp384"]))), "stock\n");
+    assert_eq!(
+        stdout(&ok(run(&["-o", "RekeyLimit=1K", "-o", "KexAlgorithms=ecdh-sha2-nistp384"]))),
+        "stock\n"
+    );
     refused(&run(&["-o", "KexAlgorithms=curve25519-sha256"]), 255);
     refused(&run(&["-c", "chacha20-poly1305@openssh.com"]), 255);
     let cryptography = place.cryptography();

@@ -14,7 +14,7 @@ use sallyport_wire::v1::{
 use time::OffsetDateTime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use sallyport_rig::postgres::Postgres;
+use sallyport_testing::postgres::Postgres;
 
 use super::database;
 use super::state::{Directory, State};

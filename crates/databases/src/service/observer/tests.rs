@@ -4,9 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sallyport_audit::{Code, Event};
 use sallyport_audit::recording::transcript::{Look, Transcript};
 use sallyport_audit::recording::{Body, Exit, Frame};
+use sallyport_audit::{Code, Event};
 use time::OffsetDateTime;
 
 use super::state::Observer;

@@ -229,9 +229,11 @@ impl Service {
         };
         let why = cache.policies.explain(
             &identity,
-            &known.database, &DatabaseAccount::new(&asked.db_user, &asked.db_name),
+            &*known.database,
+            &DatabaseAccount::new(&asked.db_user, &asked.db_name),
             &cache.locks,
-            now);
+            now,
+        );
         let (health, problem) = known.health(&self.registry.presence, now);
         let mut details = why.details;
         let problem = if problem.is_empty() { problem } else { format!(": {problem}") };

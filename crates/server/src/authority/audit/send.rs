@@ -19,8 +19,8 @@ use tokio_rustls::rustls::ClientConfig;
 
 use super::sigv4;
 use crate::authority::audit::sigv4::Credentials;
-use crate::dialling::{BoxIo, dial, handshake};
 use crate::config::{Bucket, Endpoint, Webhook};
+use crate::dialling::{BoxIo, dial, handshake};
 use crate::{ServerError, files};
 
 /// A server has so long to take a checkpoint.

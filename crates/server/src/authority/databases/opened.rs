@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sallyport_access::{Database, DatabasePermit, HostId, Identity, Principal};
+use sallyport_access::{Database, DatabaseAccount, DatabasePermit, HostId, Identity, Principal};
 use sallyport_ca::{Opener, Opening, OpeningWord, Trust};
 use sallyport_wire::v1;
 use time::OffsetDateTime;

@@ -184,7 +184,11 @@ impl Gate {
     }
 
     /// [`Self::demands_fips`] of a host. Users were asked when they logged in, and an administrator on the machine is not.
-    pub(crate) fn demands_fips_of_host<T>(&self, caller: &Caller, request: &Request<T>) -> Result<(), Status> {
+    pub(crate) fn demands_fips_of_host<T>(
+        &self,
+        caller: &Caller,
+        request: &Request<T>,
+    ) -> Result<(), Status> {
         match caller {
             Caller::Certified { identity, .. } if matches!(identity.principal, Principal::Host { .. }) => {
                 self.demands_fips(request)
