@@ -15,8 +15,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, debug_span, info};
 
+use super::dial::{Admits, Dial, JumpConfig, JumpError};
 use super::entering::{Decides, Known, enter};
-use super::{Admits, Dial, JumpConfig, JumpError};
 use crate::capabilities::{Heard, Sighting, Tap, Whose, hear_out, no_common_algorithm};
 use crate::inbound::{Counts, Gate, Inbound, Inbox, Line, Pressure, ToClient, carry};
 use crate::session::Gone;

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tracing::{Span, info, warn};
 
-use super::{Admits, Dial, JumpError};
+use super::dial::{Admits, Dial, JumpError};
 use crate::BoxedStream;
 use crate::algorithms::refusal;
 use crate::capabilities::{self, Offered, Sighting, Whose};

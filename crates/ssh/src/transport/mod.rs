@@ -3,13 +3,13 @@
 //!
 //! The SSH library computes key exchanges, their hashes and signatures, and checks those of users, by itself; it has no hook for
 //! another source. Here all of that comes from [`sallyport_sal`]. What the library is needed for is the protocol above, channels
-//! (RFC 4254): it speaks that over [`clear::ClearStream`], which encrypts what the library writes and decrypts what it reads, and
+//! (RFC 4254): it speaks that over `clear::ClearStream`, which encrypts what the library writes and decrypts what it reads, and
 //! in which nothing is left to exchange or to prove.
 //!
 //! - `machine` is one side's transport: identification, key exchange and renewal, packets. Host keys are judged by the
 //!   caller.
 //! - `server` is a server up to the login; `accept` drives it over a stream. Whom to let in is the caller's decision
-//!   ([`accept::Authenticator`]), and what it decides is a value that nothing else makes ([`accept::Proven`]).
+//!   (`accept::Authenticator`), and what it decides is a value that nothing else makes (`accept::Proven`).
 //! - `login` is what a client says and signs; `crate::client` drives it.
 //!
 //! What is spoken: ML-KEM-768 with X25519, X25519, P-256 and P-384, AES-GCM, strict key exchange (Terrapin), RFC 8308; in FIPS

@@ -1,0 +1,116 @@
+//! What the plain SSH face and the proxy say to each other.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sallyport_access::Identity;
+use sallyport_ca::Trust;
+use tokio_util::sync::CancellationToken;
+
+use crate::BoxedStream;
+use crate::algorithms::TransportBy;
+use crate::capabilities::Sighting;
+use crate::transport::accept::NotIn;
+
+/// What this face needs from the proxy.
+#[async_trait]
+pub trait Dial: Send + Sync + 'static {
+    /// The cluster's authorities as they are now.
+    fn trust(&self) -> Arc<Trust>;
+
+    /// Opens a stream to the SSH service of a node, if this identity may reach it.
+    ///
+    /// `certificate` is what proved the identity, as one line. `host` is what the user typed: a name, an id, or a name
+    /// with the cluster's name behind it. `cut` is cancelled when the identity may not go on there: then the client's end is
+    /// closed as well, even if it takes nothing.
+    ///
+    /// # Errors
+    /// The refusal in words that the user may read; they are shown as they are.
+    async fn dial(
+        &self,
+        identity: &Identity,
+        certificate: &str,
+        host: &str,
+        client: SocketAddr,
+        cut: CancellationToken,
+    ) -> Result<BoxedStream, String>;
+
+    /// A client has proven who it is, or is gone without. Must not wait: the connection does. Default: not remembered.
+    fn saw(&self, _: Sighting) {}
+}
+
+/// Is told who has proven themselves on a connection, once; the error is why the connection is not served, in words that they
+/// may read.
+pub type Admits = Arc<dyn Fn(&Identity) -> Result<(), String> + Send + Sync>;
+
+/// Limits of this face.
+#[derive(Debug, Clone)]
+pub struct JumpConfig {
+    /// Time from the first byte to a proven identity. Default 20 s.
+    pub auth_timeout: Duration,
+    /// How long a connection may stand with no channel open. Default 2 min.
+    pub idle_timeout: Duration,
+    /// Silence after which the client is asked for a sign of life; three without an answer end it. Default 30 s.
+    pub keepalive: Duration,
+    /// Channels open at a time on one connection. Default 32.
+    pub max_channels: usize,
+    /// Longest time from the request for a node to its answer. Default 20 s.
+    pub dial_timeout: Duration,
+    /// By what connections are encrypted. Default: as the mode has it.
+    pub transport: TransportBy,
+}
+
+impl Default for JumpConfig {
+    fn default() -> Self {
+        Self {
+            auth_timeout: Duration::from_secs(20),
+            idle_timeout: Duration::from_secs(120),
+            keepalive: Duration::from_secs(30),
+            max_channels: 32,
+            dial_timeout: Duration::from_secs(20),
+            transport: TransportBy::default(),
+        }
+    }
+}
+
+/// Why this face could not be set up, or a connection to it ended early.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JumpError {
+    /// The host key or its certificate cannot be used.
+    #[error("the proxy's SSH host {what} cannot be used: {reason}")]
+    HostKey {
+        /// "key" or "certificate".
+        what: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// The client did not prove who it is in time.
+    #[error("no proven identity within {} s", .0.as_secs())]
+    AuthTimeout(Duration),
+    /// The connection stood unused.
+    #[error("no channel was open for {} s", .0.as_secs())]
+    Idle(Duration),
+    /// The proxy is shutting down.
+    #[error("the proxy is shutting down")]
+    Draining,
+    /// The client has proven who it is, and is not served for all that.
+    #[error("the client was sent away: {0}")]
+    SentAway(String),
+    /// The client does not offer what the cluster requires; it was told.
+    #[error("{software} was sent away: {reason}")]
+    KeyExchange {
+        /// What it calls itself.
+        software: String,
+        /// Why.
+        reason: String,
+    },
+    /// The client went away, or did not speak SSH properly.
+    #[error("the SSH connection ended")]
+    Ssh(#[from] russh::Error),
+    /// The same before the client was let in.
+    #[error("no SSH connection")]
+    Transport(#[source] NotIn),
+}
