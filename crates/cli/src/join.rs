@@ -14,7 +14,7 @@ use crate::error::{CliError, CliResult, Exit, chain};
 use crate::global::Global;
 use crate::ui::{self, Format};
 
-/// How far a resident renewal may be off its time, as a part of it.
+/// How far a renewal with --watch may be off its time, as a part of it.
 const SPREAD: f64 = 0.1;
 
 #[derive(Debug, clap::Subcommand)]
@@ -57,7 +57,7 @@ pub(crate) struct Openssh {
     /// Stay, and renew whenever it is due.
     #[arg(long, conflicts_with_all = ["token", "renew"])]
     watch: bool,
-    /// How often a resident renewal looks.
+    /// With --watch, how often it looks whether a renewal is due.
     #[arg(long, value_parser = ui::parse_duration, default_value = "10m", requires = "watch")]
     every: Duration,
     /// Print a systemd service and timer that renew.

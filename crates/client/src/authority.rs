@@ -68,7 +68,7 @@ pub fn login<'a>(proxy: &'a str, first: &'a FirstTrust) -> BoxFuture<'a, Result<
     })
 }
 
-/// The pin of whatever answers at an address: only to be shown to a person who can compare it.
+/// The pin of the server that answers at an address: only to be shown to a person who can compare it.
 pub fn unverified_pin(proxy: &str) -> BoxFuture<'_, Result<String>> {
     Box::pin(async move {
         let (config, seen) = tls::danger::unverified_client_config(&[alpn::AUTH]).doing("set up TLS")?;

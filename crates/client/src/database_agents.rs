@@ -73,7 +73,7 @@ pub fn remember(stored: &Stored, databases: &[DatabaseInfo]) {
         .doing("encode the agents")
         .and_then(|text| write_private(&stored.directory.join(FILE), &text));
     if let Err(error) = written {
-        tracing::debug!(%error, "agents of databases are not remembered");
+        tracing::debug!(error = error.told(), "agents of databases are not remembered");
     }
 }
 
@@ -142,7 +142,7 @@ fn ask_beside(stored: &Stored, database: &str) {
     let (stored, database) = (stored.clone(), database.to_owned());
     tokio::spawn(async move {
         if let Err(error) = ask(&stored, &database).await {
-            tracing::debug!(%error, database, "what is known of the agents is not renewed");
+            tracing::debug!(error = error.told(), database, "what is known of the agents is not renewed");
         }
         asking().remove(&key);
     });

@@ -47,7 +47,7 @@ fn heard(stored: Arc<Stored>, version: String) {
     *following = Some(tokio::spawn(async move {
         if let Err(error) = follow(&stored, &version).await {
             // The next command tries again, and the old certificates are good for now.
-            debug!(%error, "the profile could not follow its cluster");
+            debug!(error = error.told(), "the profile could not follow its cluster");
         }
     }));
 }

@@ -23,7 +23,7 @@ fn write(stored: &Stored, names: &[String]) {
     let mut text = names.join("\n");
     text.push('\n');
     if let Err(error) = write_private(&stored.directory.join(FILE), &text) {
-        tracing::debug!(%error, "nodes that were met are not remembered");
+        tracing::debug!(error = error.told(), "nodes that were met are not remembered");
     }
 }
 

@@ -44,7 +44,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Descriptors of a hundred streams: of each the socket, the input and the output, and a connection to the proxy, which
 /// is five times what they need while nothing is replaced.
 const DESCRIPTORS_PER_HUNDRED: u64 = 301;
-/// For everything else: what the process itself needs, and those who are told to go alone.
+/// For everything else: what the process itself needs, and programs that are told to go alone.
 const DESCRIPTORS_ASIDE: u64 = 64;
 /// So many beyond the most are still heard, to be told to go alone or how it stands. More are closed unheard, which says
 /// the same.
@@ -113,7 +113,7 @@ pub fn run(
         if let Login::Valid(stored) = helper.transports.login()
             && let Err(error) = helper.relays.of(&stored)
         {
-            warn!(%error, "ssh goes end to end");
+            warn!(error = error.told(), "ssh goes end to end");
         }
         info!(pid = std::process::id(), ?idle, streams = helper.most, "the helper daemon takes requests");
         ready();
@@ -151,7 +151,7 @@ async fn listen(
     let tasks = TaskTracker::new();
     let serve = |stream: UnixStream| {
         if tasks.len() >= helper.most.saturating_add(HEARD_BESIDE) {
-            // One more would take the descriptors that those who were taken need. What is closed unheard goes alone.
+            // One more would take the descriptors that streams already taken need. A program whose socket is closed unheard goes alone.
             let _ = rustix::net::send(&stream, &[answer::DIRECT], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
             return;
         }
@@ -334,7 +334,7 @@ impl Helper {
         let carried = match self.relays.of(&stored) {
             Ok(relay) => native.relay(stored.clone(), &relay, ends).await,
             Err(error) => {
-                warn!(%error, "ssh goes end to end");
+                warn!(error = error.told(), "ssh goes end to end");
                 Ok(Some(ends))
             }
         };

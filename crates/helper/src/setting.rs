@@ -7,7 +7,7 @@ use sallyport_client::times;
 
 /// Whether to use a helper, and for how long one stays: `off`, or a duration such as `30m`.
 const VARIABLE: &str = "SALLYPORT_CONNECT";
-/// A person who is at work comes back within this.
+/// A user at work comes back within this.
 const DEFAULT_IDLE: Duration = Duration::from_secs(10 * 60);
 
 /// What `SALLYPORT_CONNECT` says.

@@ -53,7 +53,7 @@ impl StreamState {
         self.repeated.store(true, Ordering::Release);
     }
 
-    /// What there is to say, whoever says it, of a stream that has failed: where something went out early and the node has not
+    /// What there is to say of a stream that has failed: where something went out early and the node has not
     /// proven what became of it, it may have been done, and nothing tells the user to do it again.
     pub(super) fn judged(&self, error: Error) -> Error {
         if self.unanswered.load(Ordering::Acquire) { Error::PerhapsDone(Box::new(error)) } else { error }

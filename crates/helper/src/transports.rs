@@ -160,7 +160,7 @@ type Dialling = Shared<BoxFuture<'static, Result<Arc<Warm>, ClientError>>>;
 struct State {
     login: Option<(Stamp, Arc<Stored>)>,
     warm: Vec<Arc<Warm>>,
-    /// The one that is being made, for all who need one.
+    /// The one that is being made, for all streams that need one.
     dialling: Option<Dialling>,
     /// What is kept of the proxy, with the login that it is for.
     kept: Option<(Arc<Stored>, Arc<Kept>)>,
@@ -273,7 +273,7 @@ impl Transports {
         (warm.streams.load(Ordering::Relaxed) < STREAMS_PER_TRANSPORT).then(|| Seat::take(warm, fresh))
     }
 
-    /// A connection more, made once for all who want one now.
+    /// A connection more, made once for all streams that want one now.
     pub(super) async fn dial(&self, stored: &Arc<Stored>) -> Result<Arc<Warm>, ClientError> {
         let dialling = {
             let mut state = self.state();
@@ -292,7 +292,7 @@ impl Transports {
         };
         let outcome = dialling.clone().await;
         let mut state = self.state();
-        // The first of those who waited puts it away.
+        // The first stream that waited puts it away.
         if state.dialling.as_ref().is_some_and(|current| current.ptr_eq(&dialling)) {
             state.dialling = None;
             if let Ok(warm) = &outcome {
@@ -368,7 +368,7 @@ async fn connect_warm(
             Ok(Arc::new(warm))
         }
         Err(error) => {
-            debug!(%error, "no connection to the proxy");
+            debug!(error = error.told(), "no connection to the proxy");
             Err(error)
         }
     }

@@ -1,4 +1,4 @@
-//! `sallyport admin auth sign`: keys and certificates for those who cannot ask for them.
+//! `sallyport admin auth sign`: keys and certificates for users and programs that cannot ask for them.
 
 use std::fs;
 use std::io::Write;
@@ -67,7 +67,7 @@ pub(super) struct Sign {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
-    /// A database server: PATH.key, PATH.crt, and PATH.cas, the CA of those who log in to it.
+    /// A database server: PATH.key, PATH.crt, and PATH.cas, the CA of the users who log in to it.
     Db,
     /// A client that logs in to a database: PATH.key, PATH.crt, and PATH.cas, the CA of database servers. As long as may be,
     /// an hour where the configuration says nothing.

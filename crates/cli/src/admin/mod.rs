@@ -60,7 +60,7 @@ enum Admin {
     /// What the authorities have issued: find it, and take it back.
     #[command(subcommand)]
     Certs(certs::Certs),
-    /// Certificates and tokens by hand, for those who cannot ask for them.
+    /// Certificates and tokens by hand, for users and programs that cannot ask for them.
     #[command(subcommand)]
     Auth(auth::Auth),
     /// Which algorithms the cluster uses, and who could follow a change.

@@ -49,7 +49,7 @@ pub(crate) struct Args {
     /// says.
     #[arg(long, short = 'u', value_name = "USER", requires = "tunnel")]
     db_user: Option<String>,
-    /// With --tunnel, the only name of a database that clients get. Default: any, and that of db login for who says none.
+    /// With --tunnel, the only name of a database that clients get. Default: any, and that of db login for a client that says none.
     #[arg(long, short = 'n', value_name = "DATABASE", requires = "tunnel")]
     db_name: Option<String>,
     /// With --tunnel on a port, let programs of every user of this machine in as you, also where the system does not say whose they

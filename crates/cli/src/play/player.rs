@@ -148,7 +148,7 @@ impl Player {
     }
 }
 
-/// A recording is what a session and its node said, who may be those whom the person who watches is after: of the output only
+/// A recording is what a session and its node said, and either may be an attacker that the viewer looks for: of the output only
 /// what draws reaches this terminal.
 fn show(screen: &mut Screen, frame: &Frame) -> CliResult {
     match &frame.body {

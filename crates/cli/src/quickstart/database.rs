@@ -29,7 +29,7 @@ pub(super) fn of_the_node(postgres: &Postgres) -> String {
 }
 
 impl Tour {
-    /// A server that lets in who has a certificate of this cluster's, with a user without a password and some wares.
+    /// A server that lets in users with a certificate of this cluster, with a user without a password and some wares.
     pub(super) async fn start_postgres(&self) -> CliResult<Done<Postgres>> {
         let request = ExportCaRequest { kind: "db_client".to_owned(), format: "tls".to_owned() };
         let clients = self
