@@ -10,11 +10,10 @@
 //! flight.
 
 mod credentials;
+mod entering;
 mod error;
 mod events;
 mod forward;
-mod layer;
-mod library;
 mod native;
 mod phases;
 mod pipelined;
@@ -261,9 +260,9 @@ fn connect_boxed(
         let handle = match layer {
             Some(limits) => {
                 let opening = Opening { identification: IDENTIFICATION, demand, limits };
-                layer::enter(stream, opening, config, events, credentials, &settings.login).await
+                entering::by_layer(stream, opening, config, events, credentials, &settings.login).await
             }
-            None => library::enter(stream, config, events, credentials, &settings.login).await,
+            None => entering::by_library(stream, config, events, credentials, &settings.login).await,
         }?;
         debug!("authenticated");
         let refusals = Mutex::new(refusals);

@@ -1,10 +1,12 @@
-//! A connection whose keys are exchanged, and whose user logs in, by [`crate::transport`]; the library speaks inside.
+//! The way into a connection of SSH: keys are exchanged, and the user logs in, by the SSH library; or by [`crate::transport`], and
+//! the library speaks inside.
 
 use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use russh::client::{self, Handle};
+use russh::client::{self, AuthResult, Handle};
+use sallyport_sal::uses::{self, Aside};
 use ssh_key::Certificate;
 use ssh_key::public::KeyData;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,7 +14,6 @@ use tokio::time::timeout;
 use tracing::{Instrument, debug, info_span};
 
 use super::events::{Events, Said};
-use super::library::not_in;
 use super::pipelined::{BLOCK_BYTES, GOODBYE};
 use super::{ClientError, Credentials, PHASE, phases};
 use crate::BoxedStream;
@@ -24,8 +25,46 @@ use crate::transport::message::{
 };
 use crate::transport::{BY_APPLICATION, Breach, HostKey, Login, Opening, Step, Transport, USERAUTH};
 
+/// Exchanges keys and logs in by the library.
+pub(super) async fn by_library(
+    stream: BoxedStream,
+    config: russh::client::Config,
+    events: Events,
+    credentials: &Credentials,
+    login: &str,
+) -> Result<Handle<Events>, ClientError> {
+    let (host, said) = (events.host.clone(), Arc::clone(&events.said));
+    let exchange = phases::Exchange::begin();
+    let stream = exchange.watch(stream);
+    uses::count(Aside::SshConnection);
+    let connecting = russh::client::connect_stream(Arc::new(config), stream, events);
+    let mut handle = connecting.await.map_err(|error| match error {
+        ClientError::Ssh(source) => ClientError::Handshake { host: host.clone(), source },
+        other => other,
+    })?;
+    debug!("keys exchanged");
+    exchange.end();
+    if let Some(binding) = handle.agent_session_binding() {
+        let _ = said.binding.set(binding.into());
+    }
+    let proving = credentials.prove(&mut handle, login);
+    let answer = proving.instrument(info_span!(target: PHASE, "ssh.authentication")).await;
+    match answer {
+        Ok(AuthResult::Success) => Ok(handle),
+        Err(error @ (ClientError::Signing(_) | ClientError::Agent { .. })) => Err(error),
+        // A connection that ended in the middle of it reports itself as a failure without methods.
+        _ => Err(not_in(host, login, &said)),
+    }
+}
+
+/// The login is refused, or the connection ended in the middle of it.
+fn not_in(host: String, login: &str, said: &Said) -> ClientError {
+    let reason = [said.end(), said.banner()].into_iter().find(|text| !text.is_empty());
+    ClientError::Authentication { host, login: login.to_owned(), reason: reason.unwrap_or_default() }
+}
+
 /// Exchanges keys, judges the host and logs in.
-pub(super) async fn enter(
+pub(super) async fn by_layer(
     stream: BoxedStream,
     opening: Opening,
     config: client::Config,
