@@ -18,6 +18,7 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_sallyport");
 mod attacks;
 mod authority_disk;
 mod certificates;
+mod compatibility;
 mod custody;
 mod databases;
 mod ends;

@@ -22,6 +22,28 @@ pub const CLUSTER: &str = "lab.test";
 /// The one user.
 const USER: &str = "lab";
 
+/// Which program each part is, where they are not one.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    /// The authority, and what administers it.
+    pub authority: PathBuf,
+    /// The proxy.
+    pub proxy: PathBuf,
+    /// The node.
+    pub node: PathBuf,
+    /// The user's commands, and the helper daemon that they start.
+    pub client: PathBuf,
+}
+
+impl Programs {
+    /// One for all.
+    #[must_use]
+    pub fn all(program: &Path) -> Self {
+        let program = program.to_owned();
+        Self { authority: program.clone(), proxy: program.clone(), node: program.clone(), client: program }
+    }
+}
+
 /// What a cluster is beyond the ordinary.
 #[derive(Debug, Clone, Default)]
 pub struct Shape {
@@ -52,18 +74,23 @@ pub struct Cluster {
     /// The proxy's port.
     pub port: u16,
     sites: Sites,
-    program: PathBuf,
+    programs: Programs,
     directory: PathBuf,
     /// Of its host CA.
     pin: String,
 }
 
 impl Cluster {
-    /// Starts authority, proxy and node as `program`, and logs the user `login` in.
+    /// Starts authority, proxy and node, and logs the user `login` in.
     ///
     /// # Errors
     /// What did not start, and its last words.
-    pub fn start(program: &Path, directory: &Path, login: &str, shape: &Shape) -> Result<Self, TestbedError> {
+    pub fn start(
+        programs: &Programs,
+        directory: &Path,
+        login: &str,
+        shape: &Shape,
+    ) -> Result<Self, TestbedError> {
         let sites = &shape.sites;
         let (port, authority_port) = (sites.proxy.free_port()?, sites.proxy.free_port()?);
         let address = sites.proxy.address();
@@ -73,7 +100,7 @@ impl Cluster {
                 directory.join(name).display()
             )
         };
-        let start = |name: &'static str, site: &Site, services: &str| {
+        let start = |name: &'static str, program: &Path, site: &Site, services: &str| {
             let config = directory.join(format!("{name}.yaml"));
             write_private(&config, &section(name, services))?;
             let mut command = Command::new(program);
@@ -87,6 +114,7 @@ impl Cluster {
         let suite = shape.suite.map(|suite| format!("  suite: {}\n", suite.name())).unwrap_or_default();
         let mut authority = start(
             "authority",
+            &programs.authority,
             &sites.proxy,
             &format!(
                 "auth:\n  enabled: true\n  second_factor: optional\n  listen: {address}:{authority_port}\n{suite}{}{}",
@@ -95,7 +123,7 @@ impl Cluster {
             ),
         )?;
         let admin = |arguments: &[&str]| {
-            let mut command = Command::new(program);
+            let mut command = Command::new(&programs.authority);
             command.args(["admin", "--data-dir"]).arg(directory.join("authority")).args(arguments);
             command
         };
@@ -120,6 +148,7 @@ impl Cluster {
                       connections_per_user: 40000\n    sessions_per_user: 40000\n";
         let mut proxy = start(
             "proxy",
+            &programs.proxy,
             &sites.proxy,
             &format!(
                 "proxy:\n  enabled: true\n  listen: {address}:{port}\n  public_addr: {address}:{port}\n  \
@@ -133,6 +162,7 @@ impl Cluster {
         proxy.wait_until("the proxy", || sites.proxy.answers(port).then_some(()))?;
         let mut node = start(
             "node",
+            &programs.node,
             &sites.host,
             &format!(
                 "node:\n  enabled: true\n  name: {NODE}\n  labels:\n    env: lab\n  proxy_server: {address}:{port}\n{}{}{}{}",
@@ -154,7 +184,7 @@ impl Cluster {
             authority,
             port,
             sites: sites.clone(),
-            program: program.to_owned(),
+            programs: programs.clone(),
             directory: directory.to_owned(),
             pin,
         };
@@ -165,7 +195,7 @@ impl Cluster {
     /// `sallyport admin`, through the authority's socket.
     #[must_use]
     pub fn admin(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(&self.programs.authority);
         command.args(["admin", "--data-dir"]).arg(self.directory.join("authority")).args(arguments);
         command
     }
@@ -173,7 +203,7 @@ impl Cluster {
     /// `sallyport join openssh`, up to what it is about.
     pub fn join_openssh(&self) -> Result<Command, TestbedError> {
         let token = token(self.admin(&[]), "openssh")?;
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(&self.programs.client);
         command.args([
             "join",
             "openssh",
@@ -202,7 +232,7 @@ impl Cluster {
     /// `sallyport` as the user, to be run where the client stands.
     #[must_use]
     pub fn client(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(&self.programs.client);
         command
             .arg("--home")
             .arg(self.home())

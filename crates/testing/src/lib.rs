@@ -22,7 +22,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-pub use cluster::{CLUSTER, Cluster, NODE, Shape};
+pub use cluster::{CLUSTER, Cluster, NODE, Programs, Shape};
 pub use error::{AtFile, TestbedError};
 pub use name::Name;
 pub use namespace::Namespace;
@@ -113,6 +113,19 @@ impl Testbed {
         extras: Extras<'_>,
         say: &dyn Fn(&str),
     ) -> Result<Self, TestbedError> {
+        Self::start_of(&Programs::all(program), sites, extras, say)
+    }
+
+    /// The same of several programs.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_of(
+        programs: &Programs,
+        sites: &Sites,
+        extras: Extras<'_>,
+        say: &dyn Fn(&str),
+    ) -> Result<Self, TestbedError> {
         let directory = tempfile::Builder::new()
             .prefix("sallyport-lab-")
             .tempdir()
@@ -123,7 +136,7 @@ impl Testbed {
         if let Some(postgres) = extras.postgres {
             shape = postgres.behind(shape);
         }
-        let cluster = Cluster::start(program, directory.path(), &login, &shape)?;
+        let cluster = Cluster::start(programs, directory.path(), &login, &shape)?;
         say("starting a stock sshd that trusts the same user CA");
         let member = extras.registered.then_some(REGISTERED);
         let sshd = Sshd::start(directory.path(), &cluster, DIRECT, member, &sites.host)?;

@@ -17,7 +17,7 @@ use sallyport_sal::tls::rustls::{ClientConfig, RootCertStore, version};
 use sallyport_sal::{Suite, tls::provider};
 use sallyport_testing::floors::Floor;
 use sallyport_testing::postgres::{DATABASE, HOST, Postgres, USER};
-use sallyport_testing::{CLUSTER, Cluster, Process, Shape};
+use sallyport_testing::{CLUSTER, Cluster, Process, Programs, Shape};
 
 use super::client::{Route, Tls};
 use crate::LabError;
@@ -233,7 +233,7 @@ impl Served {
             ledgers: true,
             ..Shape::default()
         });
-        let cluster = Cluster::start(program, &directory, login, &shape)?;
+        let cluster = Cluster::start(&Programs::all(program), &directory, login, &shape)?;
         postgres.trust_cluster(&cluster)?;
         let mut served = Self { tunnel: None, cluster, suite, published };
         if !published {

@@ -10,7 +10,7 @@ use sallyport_ca::server_name;
 use sallyport_sal::tls::rustls::RootCertStore;
 use sallyport_sal::tls::rustls::pki_types::ServerName;
 use sallyport_sal::{KeyPurpose, Suite};
-use sallyport_testing::{CLUSTER, Cluster, Shape};
+use sallyport_testing::{CLUSTER, Cluster, Programs, Shape};
 use tempfile::TempDir;
 
 use super::client::{Target, Tls};
@@ -37,7 +37,8 @@ impl Own {
             .at("make a directory in", &std::env::temp_dir())?;
         let (login, _) = sallyport_testing::account()?;
         let shape = Shape { suite: Some(suite), ..Shape::default() };
-        let cluster = cores.on_server(|| Ok(Cluster::start(program, directory.path(), &login, &shape)?))?;
+        let cluster = cores
+            .on_server(|| Ok(Cluster::start(&Programs::all(program), directory.path(), &login, &shape)?))?;
         let export = &mut cluster.admin(&["ca", "export", "--kind", "host", "--format", "tls"]);
         let pem = sallyport_testing::output("exporting the host CA", export)?;
         let roots = authorities(&pem, "the host CA of the cluster")?;
