@@ -340,6 +340,20 @@ fn ip_packet_holds() {
 }
 
 #[test]
+fn ssh_login_holds() {
+    // The first byte is where the second half begins, and the size of the parts: a greeting, one with half a proposal, a key.
+    replay_rounds(
+        "ssh_login",
+        &[
+            b"\x07SSH-2.0-x\r\n",
+            b"\x20SSH-2.0-x\r\n\0\0\0\x1c\x06\x14cookiecookiecook\0\0\0\x04none\0\0\0",
+            b"\x0bssh-ed25519\0\0\0\x0bssh-ed25519\0\0\0\x20aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        ],
+        FEW_ROUNDS,
+    );
+}
+
+#[test]
 fn ssh_offer_holds() {
     replay(
         "ssh_offer",

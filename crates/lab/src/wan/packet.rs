@@ -4,7 +4,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use etherparse::{IpNumber, Ipv6ExtensionSlice, LaxIpSlice, TcpSlice, UdpSlice};
+use etherparse::{
+    IpAuthHeaderSlice, IpNumber, Ipv6FragmentHeaderSlice, Ipv6RawExtHeaderSlice, LaxIpSlice, TcpSlice,
+    UdpSlice,
+};
 
 /// A packet of QUIC with a short header (RFC 9000 §17.3.1): the first byte, an identifier of 8 bytes, a number and 16 bytes of
 /// tag. An acknowledgement of one range fits beside them; the shortest data of HTTP/2, a frame's header in a stream's frame,
@@ -133,10 +136,37 @@ fn later_fragment(ip: &LaxIpSlice<'_>) -> Option<IpNumber> {
             (v4.header().fragments_offset().value() > 0).then_some(v4.payload().ip_number)
         }
         LaxIpSlice::Ipv6(v6) => {
-            let is_later = |header| matches!(header, Ipv6ExtensionSlice::Fragment(fragment) if fragment.fragment_offset().value() > 0);
-            let mut headers = v6.extensions().clone().into_iter();
-            headers.any(is_later).then_some(IpNumber::IPV6_FRAGMENTATION_HEADER)
+            later_fragment_of_ipv6(v6.extensions().first_header()?, v6.extensions().slice())
         }
+    }
+}
+
+/// The same of a chain of extension headers, each read with a check: the library's own iterator takes the first of a chain that is
+/// cut off for whole, and reads past its end (etherparse 0.21.0).
+fn later_fragment_of_ipv6(mut next: IpNumber, mut chain: &[u8]) -> Option<IpNumber> {
+    loop {
+        let length = match next {
+            IpNumber::IPV6_FRAGMENTATION_HEADER => {
+                let header = Ipv6FragmentHeaderSlice::from_slice(chain).ok()?;
+                if header.fragment_offset().value() > 0 {
+                    return Some(next);
+                }
+                next = header.next_header();
+                header.slice().len()
+            }
+            IpNumber::AUTHENTICATION_HEADER => {
+                let header = IpAuthHeaderSlice::from_slice(chain).ok()?;
+                next = header.next_header();
+                header.slice().len()
+            }
+            other if Ipv6RawExtHeaderSlice::header_type_supported(other) => {
+                let header = Ipv6RawExtHeaderSlice::from_slice(chain).ok()?;
+                next = header.next_header();
+                header.slice().len()
+            }
+            _ => return None,
+        };
+        chain = chain.get(length..)?;
     }
 }
 
