@@ -23,12 +23,12 @@ use tonic::codegen::Service;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::ServerError;
+use crate::cluster_cache::ClusterCache;
 use crate::config::HostPort;
 use crate::dialling::{BoxIo, CONNECT_TIMEOUT, ServeAuthority, dial, handshake};
 use crate::host::Credentials;
 use crate::tasks;
 use crate::telemetry;
-use crate::view::ClusterView;
 
 /// HTTP/2 pings that find out whether the authority is still there.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
@@ -140,7 +140,7 @@ impl std::fmt::Debug for AuthorityClient {
 
 impl AuthorityClient {
     /// Connects when first used and again after every loss and every renewal.
-    pub(crate) fn new(route: Route, credentials: Credentials, view: Arc<ClusterView>) -> Self {
+    pub(crate) fn new(route: Route, credentials: Credentials, view: Arc<ClusterCache>) -> Self {
         let server = sallyport_ca::server_name(HostRole::Auth, view.cluster());
         let own = credentials.clone();
         // What an authority demands of others it is held to itself when its configuration is read, with what runs in its process.

@@ -13,6 +13,7 @@ use tracing::warn;
 
 use crate::ServerError;
 use crate::authority::Authority;
+use crate::cluster_cache::ClusterCache;
 use crate::config::Limits;
 use crate::files;
 use crate::host::{Credentials, certificates};
@@ -21,7 +22,6 @@ use crate::listener::{Limiter, accept_loop};
 use crate::local_authority::LocalAuthority;
 use crate::proxy::gateway::{AuthorityWay, Gateway};
 use crate::tls_settings::TlsSettings;
-use crate::view::ClusterView;
 
 /// What the listener starts from.
 pub(crate) struct Start {
@@ -60,7 +60,7 @@ pub(crate) async fn start(start: Start) -> Result<(), ServerError> {
     let identity = credentials.identity();
     let trust = Trust::from_bundle(&identity.trust)
         .map_err(|error| certificates("the authority's own trust cannot be used", error))?;
-    let view = ClusterView::new(start.cluster, identity.trust.clone(), trust)
+    let view = ClusterCache::new(start.cluster, identity.trust.clone(), trust)
         .map_err(|problem| certificates("cannot prepare the policy", problem))?;
     let view = Arc::new(view);
     let limits = Limits::default();
@@ -77,7 +77,7 @@ pub(crate) async fn start(start: Start) -> Result<(), ServerError> {
         ssh: None,
         databases: None,
         sink: Arc::new(NoEvents),
-        seen: start.authority.seen,
+        sightings: start.authority.sightings,
         faults: limiter.faults(),
         handshake_timeout: limits.handshake_timeout,
         drain: start.drain.clone(),
@@ -100,7 +100,7 @@ pub(crate) async fn start(start: Start) -> Result<(), ServerError> {
 }
 
 /// A proxy that is locked relays nothing here.
-async fn follow_locks(authority: Authority, view: Arc<ClusterView>, stop: CancellationToken) {
+async fn follow_locks(authority: Authority, view: Arc<ClusterCache>, stop: CancellationToken) {
     let mut locks = authority.follow_locks();
     let forever = async {
         loop {
@@ -121,7 +121,7 @@ async fn follow_locks(authority: Authority, view: Arc<ClusterView>, stop: Cancel
 async fn follow_trust(
     authority: Authority,
     credentials: Credentials,
-    view: Arc<ClusterView>,
+    view: Arc<ClusterCache>,
     stop: CancellationToken,
 ) {
     let mut renewed = credentials.changes();

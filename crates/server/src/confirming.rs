@@ -16,9 +16,9 @@ use tracing::{debug, warn};
 use crate::ServerError;
 use crate::authority_client::AuthorityClient;
 use crate::backoff::{Backoff, chance};
+use crate::cluster_cache::ClusterCache;
 use crate::host::Credentials;
 use crate::joining::Spread;
-use crate::view::ClusterView;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// When the authority does not say.
@@ -30,7 +30,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Confirms for as long as the process runs.
 pub(crate) struct Confirming {
     pub(crate) credentials: Credentials,
-    pub(crate) view: Arc<ClusterView>,
+    pub(crate) view: Arc<ClusterCache>,
     pub(crate) client: AuthorityClient,
     pub(crate) spread: Spread,
 }

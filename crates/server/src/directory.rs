@@ -9,18 +9,18 @@ use sallyport_ssh::capabilities::Sighting;
 use sallyport_ssh::node::Directory;
 use tokio::sync::watch;
 
-use crate::seen::Seen;
-use crate::view::ClusterView;
+use crate::client_sightings::Sightings;
+use crate::cluster_cache::ClusterCache;
 
 /// The view of one node.
 #[derive(Debug)]
 pub(crate) struct Known {
-    pub(crate) view: Arc<ClusterView>,
+    pub(crate) view: Arc<ClusterCache>,
     /// The node as it was known when its server started.
     pub(crate) node: Arc<Node>,
     /// The host that serves it: the node itself, or the proxy before it.
     pub(crate) host: HostId,
-    pub(crate) seen: Seen,
+    pub(crate) sightings: Sightings,
 }
 
 impl Directory for Known {
@@ -50,6 +50,6 @@ impl Directory for Known {
     }
 
     fn saw(&self, sighting: Sighting) {
-        self.seen.saw_ssh(sighting);
+        self.sightings.saw_ssh(sighting);
     }
 }

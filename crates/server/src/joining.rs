@@ -19,11 +19,11 @@ use tracing::{info, instrument, warn};
 use crate::ServerError;
 use crate::authority_client::{AuthorityClient, first_contact};
 use crate::backoff::{Backoff, chance};
+use crate::cluster_cache::ClusterCache;
 use crate::config::{HostPort, JoinConfig};
 use crate::host::{Credentials, FreshKeys, HostIdentity, certificates};
 use crate::host_keys;
 use crate::local_authority::{Issue, LocalAuthority};
-use crate::view::ClusterView;
 
 /// An answer to a join or renewal takes two signatures.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -247,7 +247,7 @@ async fn issue_afresh(
 /// Has the authority in this process issue new certificates whenever they are due, until `stop`.
 pub(crate) async fn keep_issued(
     credentials: Credentials,
-    view: Arc<ClusterView>,
+    view: Arc<ClusterCache>,
     membership: Membership,
     issue: Issue,
     stop: CancellationToken,
@@ -300,7 +300,7 @@ enum Standing {
 /// When new certificates are due.
 struct Due {
     credentials: Credentials,
-    view: Arc<ClusterView>,
+    view: Arc<ClusterCache>,
     spread: Spread,
 }
 
@@ -425,7 +425,7 @@ async fn with_token(
 /// Renews certificates for as long as the process runs.
 pub(crate) struct Renewal {
     pub(crate) credentials: Credentials,
-    pub(crate) view: Arc<ClusterView>,
+    pub(crate) view: Arc<ClusterCache>,
     pub(crate) client: AuthorityClient,
     pub(crate) public_names: Vec<String>,
     pub(crate) spread: Spread,

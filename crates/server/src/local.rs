@@ -18,7 +18,7 @@ pub(crate) fn authority(authority: &Authority, stop: CancellationToken) -> Local
     let issuing = authority.clone();
     let trusting = authority.clone();
     LocalAuthority {
-        seen: authority.sightings(),
+        sightings: authority.sightings(),
         serve: Arc::new(move |io, address| {
             let (authority, stop) = (served.clone(), stop.clone());
             let span = info_span!("authority.connection", peer = %address);

@@ -7,8 +7,8 @@ use sallyport_ca::TrustBundle;
 use sallyport_wire::v1;
 
 use crate::ServerError;
+use crate::client_sightings::Sightings;
 use crate::dialling::ServeAuthority;
-use crate::seen::Seen;
 
 /// Makes certificates for a member of the authority's own process.
 pub(crate) type Issue = Arc<
@@ -23,7 +23,7 @@ pub(crate) struct LocalAuthority {
     /// Issues host certificates to the services of this process.
     pub(crate) issue: Issue,
     /// Where it remembers clients.
-    pub(crate) seen: Seen,
+    pub(crate) sightings: Sightings,
     /// The trust in force.
     pub(crate) trust: Arc<dyn Fn() -> TrustBundle + Send + Sync>,
 }

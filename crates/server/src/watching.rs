@@ -15,9 +15,9 @@ use tracing::{Instrument, debug, error, info, info_span, warn};
 
 use crate::authority_client::AuthorityClient;
 use crate::backoff::Backoff;
+use crate::cluster_cache::{self, ClusterCache, Held};
 use crate::files;
 use crate::health::Health;
-use crate::view::{self, ClusterView, Held};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
@@ -41,7 +41,7 @@ const CACHE_VERSION: u32 = 1;
 /// Follows the authority.
 pub(crate) struct Watching {
     /// What is kept up to date.
-    pub(crate) view: Arc<ClusterView>,
+    pub(crate) view: Arc<ClusterCache>,
     /// Where from.
     pub(crate) client: AuthorityClient,
     /// What to ask for.
@@ -188,8 +188,10 @@ impl Watching {
             };
             let Some(message) = message else { return Ok(()) };
             let change = match message.event {
-                Some(Change::Put(resource)) => view::Change::Put(held(resource)),
-                Some(Change::Delete(name)) => view::Change::Delete { kind: name.kind, name: name.name },
+                Some(Change::Put(resource)) => cluster_cache::Change::Put(held(resource)),
+                Some(Change::Delete(name)) => {
+                    cluster_cache::Change::Delete { kind: name.kind, name: name.name }
+                }
                 Some(Change::SnapshotDone(_)) | None => continue,
             };
             dirty |= self.view.apply(change);

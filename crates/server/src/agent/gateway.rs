@@ -16,11 +16,11 @@ use time::OffsetDateTime;
 use tokio::io::copy_bidirectional_with_sizes;
 use tracing::{debug, info};
 
+use crate::cluster_cache::ClusterCache;
 use crate::proxy::nodes::permit;
 use crate::proxy::watcher::{Watched, Watcher};
 use crate::reach::reach;
 use crate::user_certificate;
-use crate::view::ClusterView;
 
 /// Bytes on their way, in each direction.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -30,7 +30,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 pub(crate) struct Gateway {
     pub(crate) id: HostId,
     pub(crate) name: NodeName,
-    pub(crate) view: Arc<ClusterView>,
+    pub(crate) view: Arc<ClusterCache>,
     pub(crate) sink: Arc<dyn Sink>,
 }
 

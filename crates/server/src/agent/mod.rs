@@ -2,7 +2,7 @@
 
 mod client_context;
 mod databases;
-mod doors;
+mod endpoints;
 pub(crate) mod gateway;
 mod heartbeat;
 mod labels;
@@ -30,6 +30,8 @@ use self::tunnel::Dialling;
 use self::upload::Uploader;
 use crate::ServerError;
 use crate::authority_client::{AuthorityClient, Route};
+use crate::client_sightings::Sightings;
+use crate::cluster_cache::ClusterCache;
 use crate::config::{HostPort, NodeSection};
 use crate::confirming::Confirming;
 use crate::files::{self, Claim};
@@ -38,9 +40,7 @@ use crate::host::certificates;
 use crate::joining::{Membership, Renewal, Spread, load_or_issue, load_or_join};
 use crate::local_authority::LocalAuthority;
 use crate::reporting::Reporter;
-use crate::seen::Seen;
 use crate::spool::{self, Spool};
-use crate::view::ClusterView;
 use crate::watching::Watching;
 
 /// The readiness part of the policy.
@@ -159,7 +159,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     let identity = credentials.identity();
     let trust = Trust::from_bundle(&identity.trust)
         .map_err(|error| certificates("the stored trust of this node cannot be used", error))?;
-    let view = ClusterView::new(cluster, identity.trust.clone(), trust)
+    let view = ClusterCache::new(cluster, identity.trust.clone(), trust)
         .map_err(|problem| certificates("cannot prepare the policy", problem))?;
     let view = Arc::new(view);
     let client = AuthorityClient::new(Route::At(proxy.clone()), credentials.clone(), Arc::clone(&view));
@@ -192,8 +192,8 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     };
     tasks.spawn(renewal.run(stop.clone()));
 
-    let seen = Seen::default();
-    tasks.spawn(seen.clone().run(client.clone(), stop.clone()));
+    let sightings = Sightings::default();
+    tasks.spawn(sightings.clone().run(client.clone(), stop.clone()));
     let own = Node {
         id: identity.id,
         name: identity.name.clone(),
@@ -209,7 +209,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         credentials: credentials.clone(),
         view: Arc::clone(&view),
         sink: Arc::new(spool.clone()),
-        seen,
+        sightings,
         stop: stop.clone(),
         tasks: tasks.clone(),
     })?;

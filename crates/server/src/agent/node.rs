@@ -18,14 +18,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::client_context::ServeStream;
-use super::doors::{Doors, Native};
+use super::endpoints::{Endpoints, Native};
 use crate::ServerError;
+use crate::client_sightings::Sightings;
+use crate::cluster_cache::ClusterCache;
 use crate::config::{HostPort, NodeSection};
 use crate::directory::Known;
 use crate::files;
 use crate::host::{Credentials, certificates};
-use crate::seen::Seen;
-use crate::view::ClusterView;
 
 /// How often a drain looks whether the last connection has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -40,9 +40,9 @@ pub(crate) struct Start<'a> {
     pub(crate) listening: Vec<u16>,
     pub(crate) directory: &'a Path,
     pub(crate) credentials: Credentials,
-    pub(crate) view: Arc<ClusterView>,
+    pub(crate) view: Arc<ClusterCache>,
     pub(crate) sink: Arc<dyn Sink>,
-    pub(crate) seen: Seen,
+    pub(crate) sightings: Sightings,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: Tasks,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Start<'a> {
 #[derive(Clone)]
 pub(crate) struct SshNode {
     server: NodeServer,
-    doors: Arc<Doors>,
+    endpoints: Arc<Endpoints>,
     recorders: Recorders,
 }
 
@@ -146,7 +146,7 @@ impl SshNode {
             config.helper = Helper { program: program.clone(), ..Helper::default() };
         }
         let (own, node) = (start.own.id, Arc::new(start.own));
-        let directory = Known { view: Arc::clone(&start.view), node, host: own, seen: start.seen };
+        let directory = Known { view: Arc::clone(&start.view), node, host: own, sightings: start.sightings };
         let sink = Arc::clone(&start.sink);
         let server = NodeServer::new(
             config,
@@ -155,7 +155,7 @@ impl SshNode {
             start.sink,
             recorders.clone(),
         );
-        let doors = Arc::new(Doors {
+        let endpoints = Arc::new(Endpoints {
             server: server.clone(),
             credentials: start.credentials.clone(),
             view: Arc::clone(&start.view),
@@ -164,7 +164,7 @@ impl SshNode {
             early: if start.section.early_data { Early::AtOnce } else { Early::AfterHandshake },
             native: Native::default(),
         });
-        let node = Self { server, doors, recorders };
+        let node = Self { server, endpoints, recorders };
         let server = node.server.clone();
         start.credentials.present_with(Box::new(move |identity| {
             server.set_host(&host(identity)?);
@@ -175,7 +175,7 @@ impl SshNode {
     }
 
     /// Uses changed recording keys.
-    async fn follow(self, view: Arc<ClusterView>, stop: CancellationToken) {
+    async fn follow(self, view: Arc<ClusterCache>, stop: CancellationToken) {
         let mut changes = view.changes();
         loop {
             tokio::select! {
@@ -222,15 +222,15 @@ impl SshNode {
 
     /// Serves a stream of the tunnel.
     pub(crate) fn serve(&self) -> ServeStream {
-        let doors = Arc::clone(&self.doors);
+        let endpoints = Arc::clone(&self.endpoints);
         Arc::new(move |stream, client| {
-            let doors = Arc::clone(&doors);
-            Box::pin(async move { doors.serve(stream, client).await })
+            let endpoints = Arc::clone(&endpoints);
+            Box::pin(async move { endpoints.serve(stream, client).await })
         })
     }
 }
 
-fn recording_key(view: &ClusterView) -> Result<RecipientPublic, ServerError> {
+fn recording_key(view: &ClusterCache) -> Result<RecipientPublic, ServerError> {
     view.trust().recording_key().ok_or_else(|| {
         certificates("sessions cannot be recorded", "the cluster's trust has no recording key".to_owned())
     })

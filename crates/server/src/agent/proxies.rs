@@ -15,8 +15,8 @@ use time::OffsetDateTime;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument, warn};
 
+use crate::cluster_cache::ClusterCache;
 use crate::tasks;
-use crate::view::ClusterView;
 
 /// From this part of its life on, a proxy's certificate should have been renewed, and a tunnel is made anew to see it.
 const RENEWED_AFTER: f64 = 0.8;
@@ -35,7 +35,7 @@ impl Proxy {
     ///
     /// # Errors
     /// Why no tunnel is to be had with it.
-    pub(super) fn proven(chain: &[CertificateDer<'_>], view: &ClusterView) -> io::Result<Identity> {
+    pub(super) fn proven(chain: &[CertificateDer<'_>], view: &ClusterCache) -> io::Result<Identity> {
         let identity =
             view.trust().identify_peer(chain, OffsetDateTime::now_utc()).map_err(io::Error::other)?;
         match view.locked(&identity) {
@@ -45,7 +45,7 @@ impl Proxy {
     }
 
     /// The proxy at the other end of a tunnel.
-    pub(super) fn of(identity: Identity, view: Arc<ClusterView>, tunnel: Handle) -> Self {
+    pub(super) fn of(identity: Identity, view: Arc<ClusterCache>, tunnel: Handle) -> Self {
         let watched = identity.clone();
         let watching = async move {
             let reason = view.when(|| view.locked(&watched)).await;

@@ -30,12 +30,12 @@ use super::gateway::Gateway;
 use super::proxies::Proxy;
 use crate::ServerError;
 use crate::backoff::{Backoff, chance};
+use crate::cluster_cache::ClusterCache;
 use crate::config::{HostPort, TunnelCarrier};
 use crate::dialling::{CONNECT_TIMEOUT, dial, handshake};
 use crate::health::Health;
 use crate::host::Credentials;
 use crate::telemetry;
-use crate::view::ClusterView;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
@@ -58,7 +58,7 @@ pub(crate) struct Dialling {
     pub(crate) proxy: HostPort,
     pub(crate) carrier: TunnelCarrier,
     pub(crate) credentials: Credentials,
-    pub(crate) view: Arc<ClusterView>,
+    pub(crate) view: Arc<ClusterCache>,
     pub(crate) serve: ServeStream,
     /// For streams to servers behind this node.
     pub(crate) gateway: Gateway,

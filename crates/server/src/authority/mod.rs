@@ -123,7 +123,7 @@ impl Authority {
     }
 
     /// Where clients of this process are remembered.
-    pub(crate) fn sightings(&self) -> crate::seen::Seen {
+    pub(crate) fn sightings(&self) -> crate::client_sightings::Sightings {
         self.services.inventory.sightings()
     }
 

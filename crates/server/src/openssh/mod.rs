@@ -28,12 +28,12 @@ pub use crate::host_keys::default_host_key;
 
 use crate::ServerError;
 use crate::authority_client::{AuthorityClient, Route, first_contact};
+use crate::cluster_cache::ClusterCache;
 use crate::config::{HostPort, Secret};
 use crate::confirming;
 use crate::files;
 use crate::host::{Credentials, HostIdentity, bundle, certificates};
 use crate::joining::{announced, saying};
-use crate::view::ClusterView;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 const WHAT: &str = "openssh";
@@ -272,7 +272,7 @@ impl Member {
         let proxy: HostPort =
             settings.proxy.parse().map_err(|problem| bad(&directory.join(SETTINGS), problem))?;
         let trust = Trust::from_bundle(&identity.trust).map_err(|error| bad(&path, error))?;
-        let view = ClusterView::new(identity.cluster.clone(), identity.trust.clone(), trust)
+        let view = ClusterCache::new(identity.cluster.clone(), identity.trust.clone(), trust)
             .map_err(|problem| bad(&path, problem))?;
         let credentials = Credentials::new(path, identity);
         let client = AuthorityClient::new(Route::At(proxy), credentials.clone(), view.into());

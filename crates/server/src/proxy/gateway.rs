@@ -33,15 +33,15 @@ use super::open::ClientContext;
 use super::peer::{Peer, Unfit};
 use super::proving;
 use super::relay::{RelayHeader, read_header, write_header};
+use crate::client_sightings::{ClientOffer, Sightings, incompatible};
+use crate::cluster_cache::ClusterCache;
 use crate::config::HostPort;
 use crate::dialling::{BoxIo, Io, ServeAuthority, dial, handshake};
 use crate::host::Credentials;
 use crate::listener::{Acceptance, Faults, First, Rewind, Slot, Wants, classify};
 use crate::routes::Routes;
-use crate::seen::{Guest, Seen, incompatible};
 use crate::tls_settings::{Purpose, TlsSettings, proven};
 use crate::user_certificate;
-use crate::view::ClusterView;
 
 /// How long what a locked proxy relays still hears the authority: long enough to hear of the lock.
 const LAST_NEWS: Duration = Duration::from_millis(500);
@@ -90,7 +90,7 @@ pub(crate) enum AuthorityWay {
 pub(crate) struct Gateway {
     pub(crate) settings: TlsSettings,
     pub(crate) credentials: Credentials,
-    pub(crate) view: Arc<ClusterView>,
+    pub(crate) view: Arc<ClusterCache>,
     pub(crate) authority: AuthorityWay,
     /// Whether other proxies may relay their clients' connections through this listener.
     pub(crate) relays: bool,
@@ -99,7 +99,7 @@ pub(crate) struct Gateway {
     pub(crate) ssh: Option<ServeSsh>,
     pub(crate) databases: Option<Databases>,
     pub(crate) sink: Arc<dyn Sink>,
-    pub(crate) seen: Seen,
+    pub(crate) sightings: Sightings,
     /// Where handshakes that come to nothing are counted.
     pub(crate) faults: Faults,
     pub(crate) handshake_timeout: Duration,
@@ -236,7 +236,8 @@ impl Gateway {
                 counter!("sallyport_handshake_failures_total").increment(1);
                 info!(%error, "TLS handshake failed");
                 if let Some(reason) = incompatible(&error) {
-                    Guest::new(self.seen.clone(), hello.clone(), Whose::Address(peer.ip())).refused(reason);
+                    ClientOffer::new(self.sightings.clone(), hello.clone(), Whose::Address(peer.ip()))
+                        .refused(reason);
                 }
                 return None;
             }
@@ -465,10 +466,10 @@ impl Gateway {
         let whose = identity
             .as_ref()
             .map_or(Whose::Address(peer.ip()), |identity| Whose::User(identity.display_name()));
-        let guest = Arc::new(Guest::new(self.seen.clone(), hello, whose));
+        let offer = Arc::new(ClientOffer::new(self.sightings.clone(), hello, whose));
         let required = self.view.trust().suite().key_exchange() == HybridKeyExchange::Required;
         let unfit = (required && !anonymous && !is_hybrid(tls.get_ref().1)).then(|| {
-            guest.refused("it offers no hybrid key exchange, which the cluster's suite requires".to_owned());
+            offer.refused("it offers no hybrid key exchange, which the cluster's suite requires".to_owned());
             info!("a member of the cluster came with classical key exchange");
             Unfit::KeyExchange
         });
@@ -478,7 +479,7 @@ impl Gateway {
         let Some(peer) = self.counted(slot, peer) else { return };
         let reading = databases::no_database_client(tls, self.handshake_timeout);
         let Some(stream) = Box::pin(reading).await else { return };
-        self.serve_http(stream, peer, Some(guest)).await;
+        self.serve_http(stream, peer, Some(offer)).await;
     }
 
     /// Counts a connection for its user. None where the user has so many that this one is not even told so.
@@ -490,7 +491,12 @@ impl Gateway {
     }
 
     /// HTTP with whoever it is. What its TLS offered is told of `guest`, when it is known.
-    pub(super) async fn serve_http(&self, stream: impl Io + 'static, peer: Peer, guest: Option<Arc<Guest>>) {
+    pub(super) async fn serve_http(
+        &self,
+        stream: impl Io + 'static,
+        peer: Peer,
+        offer: Option<Arc<ClientOffer>>,
+    ) {
         let Some(router) = self.routes.as_ref().map(Routes::router) else {
             return dropped("http_not_served");
         };
@@ -500,8 +506,8 @@ impl Gateway {
             _ => anonymous.then_some(ANONYMOUS_LIFETIME),
         };
         let service = router.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
-            if let Some(guest) = &guest {
-                guest.asks(request.headers());
+            if let Some(offer) = &offer {
+                offer.asks(request.headers());
             }
             request.extensions_mut().insert(peer.clone());
             request.map(axum::body::Body::new)

@@ -28,9 +28,9 @@ use super::open::{ClientContext, Opened};
 use super::proving;
 use super::watcher::{Watched, Watcher};
 use crate::ServerError;
+use crate::client_sightings::Sightings;
 use crate::host::{Credentials, certificates};
 use crate::listener::Faults;
-use crate::seen::Seen;
 use crate::sessions::SessionGuard;
 
 /// Reads that logging in takes at most, with a few keys that do not fit. They are acknowledged at once: stock clients leave
@@ -41,7 +41,7 @@ const LOGIN_READS: u8 = 24;
 /// Finds and opens nodes for the SSH face.
 struct JumpDial {
     nodes: Nodes,
-    seen: Seen,
+    sightings: Sightings,
     faults: Faults,
 }
 
@@ -106,7 +106,7 @@ impl Dial for JumpDial {
                 .field("client", sighting.offer.software.as_str());
             self.nodes.opener.sink.emit(event);
         }
-        self.seen.saw_ssh(sighting);
+        self.sightings.saw_ssh(sighting);
     }
 }
 
@@ -169,7 +169,7 @@ impl AsyncWrite for ToNode {
 /// The face, with this proxy's host key.
 pub(crate) fn face(
     nodes: Nodes,
-    seen: Seen,
+    sightings: Sightings,
     faults: Faults,
     credentials: &Credentials,
 ) -> Result<Arc<Jump>, ServerError> {
@@ -178,7 +178,7 @@ pub(crate) fn face(
         JumpConfig::default(),
         identity.ssh_key.expose(),
         &identity.ssh_certificate,
-        Arc::new(JumpDial { nodes, seen, faults }),
+        Arc::new(JumpDial { nodes, sightings, faults }),
     )
     .map(Arc::new)
     .map_err(|error| certificates("cannot use this proxy's SSH host key", error))

@@ -51,6 +51,8 @@ use self::transport::TransportService;
 use crate::ServerError;
 use crate::agent::upload::Uploader;
 use crate::authority_client::{AuthorityClient, Route};
+use crate::client_sightings::Sightings;
+use crate::cluster_cache::ClusterCache;
 use crate::config::{HostPort, ProxySection};
 use crate::confirming::Confirming;
 use crate::files::{self, Claim};
@@ -60,11 +62,9 @@ use crate::joining::{Membership, Renewal, Spread, load_or_issue, load_or_join};
 use crate::listener::{Limiter, accept_loop, quic_loop};
 use crate::local_authority::LocalAuthority;
 use crate::reporting::Reporter;
-use crate::seen::Seen;
 use crate::sessions::Sessions;
 use crate::spool::{self, Spool};
 use crate::tls_settings::TlsSettings;
-use crate::view::ClusterView;
 use crate::watching::Watching;
 
 /// Events that wait for the authority may fill this much disk.
@@ -106,7 +106,7 @@ pub(crate) struct Service {
     pub(crate) host: String,
     /// What this proxy knows of the cluster.
     #[cfg(test)]
-    view: Arc<ClusterView>,
+    view: Arc<ClusterCache>,
     /// The paths that it serves.
     #[cfg(test)]
     paths: Vec<&'static str>,
@@ -199,7 +199,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     let identity = credentials.identity();
     let trust = Trust::from_bundle(&identity.trust)
         .map_err(|error| certificates("the stored trust of this proxy cannot be used", error))?;
-    let view = ClusterView::new(cluster, identity.trust.clone(), trust)
+    let view = ClusterCache::new(cluster, identity.trust.clone(), trust)
         .map_err(|problem| certificates("cannot prepare the policy", problem))?;
     let view = Arc::new(view);
     let client = AuthorityClient::new(route, credentials.clone(), Arc::clone(&view));
@@ -217,8 +217,8 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         health.ready(PART);
     }
     tasks.spawn(watching.run(stop.clone()));
-    let seen = Seen::default();
-    tasks.spawn(seen.clone().run(client.clone(), stop.clone()));
+    let sightings = Sightings::default();
+    tasks.spawn(sightings.clone().run(client.clone(), stop.clone()));
     let spread = Spread::default();
     let renewal = Renewal {
         credentials: credentials.clone(),
@@ -236,7 +236,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         Arc::clone(&view),
         client.clone(),
         Arc::new(spool.clone()),
-        seen.clone(),
+        sightings.clone(),
     )?;
     let recording = Arc::new(recording);
     tasks.spawn(Arc::clone(&recording).follow(stop.clone()));
@@ -258,7 +258,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     let limits = &section.limits;
     let limiter =
         Limiter::new(limits.connections, limits.connections_per_address, limits.connections_per_user);
-    let jump = jump::face(nodes.clone(), seen.clone(), limiter.faults(), &credentials)?;
+    let jump = jump::face(nodes.clone(), sightings.clone(), limiter.faults(), &credentials)?;
     jump::follow_renewals(&jump, &credentials);
     let confirming = Confirming {
         credentials: credentials.clone(),
@@ -308,7 +308,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         ssh: Some(jump::serve(Arc::clone(&jump), Arc::new(spool.clone()))),
         databases: Some(databases),
         sink: Arc::new(spool.clone()),
-        seen,
+        sightings,
         faults: limiter.faults(),
         handshake_timeout: section.limits.handshake_timeout,
         drain: drain.clone(),

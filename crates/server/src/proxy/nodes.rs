@@ -17,7 +17,7 @@ use super::pass::Pass;
 use super::recording_proxy::{Enters, RecordingProxy, records_here};
 use super::servers::{DialError, header};
 use super::upstream::Upstream;
-use crate::view::{ClusterView, Resolved};
+use crate::cluster_cache::{ClusterCache, Resolved};
 
 /// Candidates that are told when a name is ambiguous, and labels of each.
 const MOST_CANDIDATES: usize = 10;
@@ -153,7 +153,7 @@ impl Asks for NodeAsked<'_> {
 
 /// Of several nodes with one name, the only one that the user can mean. Others are none of the user's business.
 fn one_of(
-    view: &ClusterView,
+    view: &ClusterCache,
     identity: &Identity,
     target: &str,
     nodes: Vec<Arc<Node>>,
@@ -178,7 +178,7 @@ fn one_of(
 
 /// The permit of an identity for a node: for the login, or, where it is not known, for any that is allowed.
 pub(crate) fn permit(
-    view: &ClusterView,
+    view: &ClusterCache,
     identity: &Identity,
     node: &Node,
     login: Option<&Login>,

@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Span, info, info_span, instrument};
 
 use super::hub::Hub;
+use crate::cluster_cache::ClusterCache;
 use crate::sessions::{SessionGuard, Sessions};
-use crate::view::ClusterView;
 
 /// A client whose certificate is proven.
 #[derive(Debug, Clone)]
@@ -130,7 +130,7 @@ pub(crate) struct Took {
 /// Opens streams.
 #[derive(Clone)]
 pub(crate) struct Opener {
-    pub(crate) view: Arc<ClusterView>,
+    pub(crate) view: Arc<ClusterCache>,
     pub(crate) hub: Hub,
     pub(crate) sessions: Sessions,
     pub(crate) sink: Arc<dyn Sink>,

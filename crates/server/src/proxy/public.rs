@@ -8,14 +8,14 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 
 use super::well_known;
+use crate::cluster_cache::ClusterCache;
 use crate::health::{Health, health_routes};
 use crate::routes::Routes;
-use crate::view::ClusterView;
 
 /// What the pages need to know.
 #[derive(Clone)]
 struct Pages {
-    view: Arc<ClusterView>,
+    view: Arc<ClusterCache>,
     /// `host:port` as people type it.
     address: Arc<str>,
 }
@@ -34,7 +34,7 @@ const HEADERS: [(header::HeaderName, &str); 6] = [
 ];
 
 /// `/`, `/invite/{token}`, `/ca/{kind}/{format}`, `/healthz`, `/readyz`, and what [`well_known`] has.
-pub(crate) fn routes(view: Arc<ClusterView>, address: &str, health: Health) -> Routes {
+pub(crate) fn routes(view: Arc<ClusterCache>, address: &str, health: Health) -> Routes {
     let keys = well_known::routes(Arc::clone(&view), address);
     let pages = Pages { view, address: Arc::from(address) };
     Routes::default()

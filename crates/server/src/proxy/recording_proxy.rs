@@ -40,12 +40,12 @@ use super::open::{ClientContext, Opener};
 use super::pass::Pass;
 use crate::ServerError;
 use crate::authority_client::AuthorityClient;
+use crate::client_sightings::Sightings;
+use crate::cluster_cache::ClusterCache;
 use crate::directory::Known;
 use crate::files;
 use crate::host::certificates;
-use crate::seen::Seen;
 use crate::tasks;
-use crate::view::ClusterView;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes on their way between the stream of a user and the listener.
@@ -126,10 +126,10 @@ pub(crate) struct Enters<'a> {
 pub(crate) struct RecordingProxy {
     /// This proxy, on which its sessions run.
     host: HostId,
-    view: Arc<ClusterView>,
+    view: Arc<ClusterCache>,
     client: AuthorityClient,
     sink: Arc<dyn Sink>,
-    seen: Seen,
+    sightings: Sightings,
     recorders: Recorders,
     live: LiveSessions,
     targets: Mutex<HashMap<HostId, Target>>,
@@ -150,7 +150,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Whether sessions of this user on this server are recorded here. The login is not asked: inside SSH that passes
 /// through it could be another one.
-pub(crate) fn records_here(view: &ClusterView, identity: &Identity, node: &Node, permit: &Permit) -> bool {
+pub(crate) fn records_here(view: &ClusterCache, identity: &Identity, node: &Node, permit: &Permit) -> bool {
     if !matches!(node.kind, NodeKind::OpenSsh(_)) {
         return false;
     }
@@ -167,10 +167,10 @@ impl RecordingProxy {
     pub(crate) fn open(
         directory: &Path,
         host: HostId,
-        view: Arc<ClusterView>,
+        view: Arc<ClusterCache>,
         client: AuthorityClient,
         sink: Arc<dyn Sink>,
-        seen: Seen,
+        sightings: Sightings,
     ) -> Result<Self, ServerError> {
         let recordings = directory.join("recordings");
         files::private_directory(&recordings)?;
@@ -185,7 +185,7 @@ impl RecordingProxy {
             view,
             client,
             sink,
-            seen,
+            sightings,
             recorders,
             live: LiveSessions::default(),
             targets: Mutex::default(),
@@ -326,7 +326,7 @@ impl RecordingProxy {
                     view: Arc::clone(&self.view),
                     node: Arc::clone(node),
                     host: self.host,
-                    seen: self.seen.clone(),
+                    sightings: self.sightings.clone(),
                 };
                 let config = NodeConfig::default();
                 NodeServer::among(
@@ -459,7 +459,7 @@ impl RecordingProxy {
     }
 }
 
-fn recording_key(view: &ClusterView) -> Result<RecipientPublic, ServerError> {
+fn recording_key(view: &ClusterCache) -> Result<RecipientPublic, ServerError> {
     view.trust().recording_key().ok_or_else(|| {
         certificates("sessions cannot be recorded", "the cluster's trust has no recording key".to_owned())
     })

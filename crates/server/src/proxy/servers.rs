@@ -8,8 +8,8 @@ use tracing::Span;
 
 use super::open::{ClientContext, Opener, Refused};
 use super::pass::Pass;
+use crate::cluster_cache::Resolved;
 use crate::reach::{ReachError, greeted, reach};
-use crate::view::Resolved;
 
 /// Why there is none. `Display` is for the person at the other end.
 #[derive(Debug, thiserror::Error)]

@@ -31,9 +31,9 @@ use super::peer::{Peer, caller};
 use super::servers::DialError;
 use super::upstream::{Upstream, UpstreamError};
 use super::watcher::{Watched, Watcher};
+use crate::cluster_cache::Resolved;
 use crate::tasks;
 use crate::telemetry;
-use crate::view::Resolved;
 
 /// One message's worth of SSH: large enough to make the framing negligible, small enough to share a connection.
 const CHUNK_BYTES: usize = 64 * 1024;

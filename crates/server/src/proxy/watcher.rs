@@ -14,14 +14,14 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tracing::{Instrument, info};
 
+use crate::cluster_cache::ClusterCache;
 use crate::sessions::SessionGuard;
 use crate::tasks;
-use crate::view::ClusterView;
 
 /// Whose session it is, and where.
 #[derive(Clone)]
 pub(crate) struct Watched {
-    pub(crate) view: Arc<ClusterView>,
+    pub(crate) view: Arc<ClusterCache>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) node: Arc<Node>,
     /// The login of the session, where the proxy knows it.

@@ -14,8 +14,8 @@ use sallyport_ca::{CaError, CaKind, Trust, known_hosts_lines, spiffe};
 use sallyport_sal::hash;
 use serde_json::json;
 
+use crate::cluster_cache::ClusterCache;
 use crate::routes::Routes;
-use crate::view::ClusterView;
 
 /// How long a copy may be used. A new key is trusted for longer than that before it signs.
 const FRESH: &str = "public, max-age=300";
@@ -82,7 +82,7 @@ impl Documents {
 
 #[derive(Clone)]
 struct Shelf {
-    view: Arc<ClusterView>,
+    view: Arc<ClusterCache>,
     issuer: Option<Arc<str>>,
     documents: Arc<Mutex<Option<Arc<Documents>>>>,
 }
@@ -125,7 +125,7 @@ impl Shelf {
 
 /// `/.well-known/jwks.json`, `/.well-known/openid-configuration` with its keys, the SPIFFE bundle, and
 /// `/ca/{kind}/{format}`. `address` is the public one, as people type it.
-pub(super) fn routes(view: Arc<ClusterView>, address: &str) -> Routes {
+pub(super) fn routes(view: Arc<ClusterCache>, address: &str) -> Routes {
     let issuer = jwt::issuer(address).map(Arc::from);
     let shelf = Shelf { view, issuer, documents: Arc::default() };
     let show = |pick: fn(&Documents) -> Option<&Document>| {

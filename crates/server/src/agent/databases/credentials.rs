@@ -29,8 +29,8 @@ use zeroize::Zeroizing;
 
 use super::passwords::PasswordFile;
 use crate::authority_client::AuthorityClient;
+use crate::cluster_cache::ClusterCache;
 use crate::config::danger::Danger;
-use crate::view::ClusterView;
 
 /// How long the authority may take for a certificate.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -120,7 +120,7 @@ impl Drop for Renewing<'_> {
 
 /// The agent's credentials.
 pub(crate) struct AgentCredentials {
-    view: Arc<ClusterView>,
+    view: Arc<ClusterCache>,
     client: AuthorityClient,
     passwords: Option<PasswordFile>,
     danger: Danger,
@@ -132,7 +132,7 @@ pub(crate) struct AgentCredentials {
 
 impl AgentCredentials {
     pub(crate) fn new(
-        view: Arc<ClusterView>,
+        view: Arc<ClusterCache>,
         client: AuthorityClient,
         passwords: Option<PasswordFile>,
         danger: Danger,

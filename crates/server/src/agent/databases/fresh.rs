@@ -10,13 +10,13 @@ use time::OffsetDateTime;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::cluster_cache::ClusterCache;
 use crate::host::Credentials;
-use crate::view::ClusterView;
 
 /// Ends the TLS in a stream.
 pub(super) async fn accept(
     credentials: &Credentials,
-    view: &ClusterView,
+    view: &ClusterCache,
     stream: tunnel::Stream,
 ) -> Result<TlsStream<tunnel::Stream>, String> {
     let trust = view.trust();

@@ -1,7 +1,7 @@
 //! Databases that this agent serves.
 
 mod credentials;
-mod door;
+mod endpoint;
 mod fresh;
 pub(crate) mod health;
 mod passwords;
@@ -31,13 +31,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Span, info, info_span, warn};
 
 use self::credentials::AgentCredentials;
-use self::door::{Door, Proven};
+use self::endpoint::{Endpoint, Proven};
 use self::passwords::PasswordFile;
 use crate::ServerError;
 use crate::authority_client::AuthorityClient;
+use crate::cluster_cache::ClusterCache;
 use crate::config::NodeSection;
 use crate::host::Credentials;
-use crate::view::ClusterView;
 
 /// How long a database may take to be reached and to let somebody in.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -50,7 +50,7 @@ pub(crate) struct Start<'a> {
     pub(crate) id: HostId,
     pub(crate) name: NodeName,
     pub(crate) section: &'a NodeSection,
-    pub(crate) view: Arc<ClusterView>,
+    pub(crate) view: Arc<ClusterCache>,
     pub(crate) client: AuthorityClient,
     pub(crate) host: Credentials,
     pub(crate) sink: Arc<dyn Sink>,
@@ -67,7 +67,7 @@ pub(crate) struct AgentDatabases {
     host: Credentials,
     sink: Arc<dyn Sink>,
     service: Service,
-    door: Arc<Door>,
+    endpoint: Arc<Endpoint>,
     check_interval: Duration,
 }
 
@@ -98,7 +98,7 @@ impl AgentDatabases {
             patience: PATIENCE,
         });
         let check_interval = section.database_check_interval;
-        Ok(Self { known, host, sink, service, door: Arc::default(), check_interval })
+        Ok(Self { known, host, sink, service, endpoint: Arc::default(), check_interval })
     }
 
     /// Serves one stream of a client to its end.
@@ -142,7 +142,7 @@ impl AgentDatabases {
         opening: Span,
     ) {
         let shaking = info_span!(target: PHASE, parent: &opening, "database.handshake");
-        let accepted = self.door.accept(&self.host, &self.known.view, stream).await;
+        let accepted = self.endpoint.accept(&self.host, &self.known.view, stream).await;
         drop(shaking);
         let Proven { stream, identity, certificate, word } = match accepted {
             Ok(proven) => proven,
@@ -274,7 +274,7 @@ async fn keep_key(credentials: Arc<AgentCredentials>, known: Known, stop: Cancel
 /// The cluster as this agent knows it.
 #[derive(Clone)]
 struct Known {
-    view: Arc<ClusterView>,
+    view: Arc<ClusterCache>,
     id: HostId,
     /// By its configuration.
     name: NodeName,

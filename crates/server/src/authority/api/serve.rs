@@ -42,8 +42,8 @@ use crate::authority::identities::known::Identities;
 use crate::authority::inventory::reports::ClientInventory;
 use crate::authority::issuance::in_force::Issuance;
 use crate::authority::streams::Line;
+use crate::client_sightings::{ClientOffer, incompatible, of_hello};
 use crate::dialling::BoxIo;
-use crate::seen::{Guest, incompatible, of_hello};
 use crate::tasks::Tasks;
 use crate::{ServerError, files, telemetry};
 use tracing::Instrument;
@@ -96,13 +96,13 @@ pub(crate) async fn tls(api: &Arc<Api>, io: BoxIo, peer: PeerInfo) {
     };
     let accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, accepting).await;
     let stranger = Whose::Address(peer.address.ip());
-    let guest = |whose| hello.map(|hello| Guest::new(api.inventory.sightings(), hello, whose));
+    let offer = |whose| hello.map(|hello| ClientOffer::new(api.inventory.sightings(), hello, whose));
     let stream = match accepted {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
-            if let (Some(reason), Some(guest)) = (incompatible(&error), guest(stranger)) {
+            if let (Some(reason), Some(offer)) = (incompatible(&error), offer(stranger)) {
                 info!(peer = %peer.address, %reason, "a client cannot talk to the authority");
-                guest.refused(reason);
+                offer.refused(reason);
             }
             return debug!(peer = %peer.address, %error, "the TLS handshake failed");
         }
@@ -123,7 +123,7 @@ pub(crate) async fn tls(api: &Arc<Api>, io: BoxIo, peer: PeerInfo) {
         Caller::Certified { .. } | Caller::LocalAdmin => None,
     };
     let whose = caller.identity().map_or(stranger, |identity| Whose::User(identity.display_name()));
-    let served = http(api, Box::new(stream), caller, guest(whose));
+    let served = http(api, Box::new(stream), caller, offer(whose));
     match limit {
         Some(limit) => {
             let _ = tokio::time::timeout(limit, served).await;
@@ -133,7 +133,7 @@ pub(crate) async fn tls(api: &Arc<Api>, io: BoxIo, peer: PeerInfo) {
 }
 
 /// Serves the API on a connection. What is generated for it is large, so that streams of every kind come boxed.
-async fn http(api: &Arc<Api>, io: BoxIo, caller: Caller, guest: Option<Guest>) {
+async fn http(api: &Arc<Api>, io: BoxIo, caller: Caller, offer: Option<ClientOffer>) {
     let limit = MESSAGE_BYTES;
     let short = 64 * 1024;
     let routes =
@@ -146,7 +146,7 @@ async fn http(api: &Arc<Api>, io: BoxIo, caller: Caller, guest: Option<Guest>) {
             .add_service(DatabasesServer::new(api.databases.clone()).max_decoding_message_size(short))
             .add_service(SuitesServer::new(api.suites.clone()).max_decoding_message_size(short))
             .add_service(RotationServer::new(api.rotation.clone()).max_decoding_message_size(short));
-    let guest = guest.map(Arc::new);
+    let offer = offer.map(Arc::new);
     let said = Arc::clone(&api.issuance);
     let said = map_response(move |mut response: axum::response::Response| {
         if let Ok(version) = said.authorities().trust().version().parse() {
@@ -178,8 +178,8 @@ async fn http(api: &Arc<Api>, io: BoxIo, caller: Caller, guest: Option<Guest>) {
     });
     let router = router.layer(as_now).layer(bounded).layer(said).layer(map_request(
         move |request: axum::extract::Request| {
-            if let Some(guest) = &guest {
-                guest.asks(request.headers());
+            if let Some(offer) = &offer {
+                offer.asks(request.headers());
             }
             std::future::ready(request)
         },

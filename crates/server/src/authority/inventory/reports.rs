@@ -11,7 +11,7 @@ use tonic::Status;
 
 use crate::authority::inventory::clients::{ClientRecord, Clients};
 use crate::authority::storage::storage;
-use crate::seen::{MOST_REPORTED, Report, Seen, from_proto};
+use crate::client_sightings::{MOST_REPORTED, Report, Sightings, from_proto};
 
 /// Why a host's report of clients is not taken.
 #[derive(Debug, thiserror::Error)]
@@ -29,7 +29,7 @@ pub(crate) enum BadReport {
 pub(crate) struct ClientInventory {
     store: Store,
     clients: Clients,
-    sightings: Seen,
+    sightings: Sightings,
     stop: CancellationToken,
 }
 
@@ -44,11 +44,16 @@ impl ClientInventory {
         now: OffsetDateTime,
     ) -> Result<Arc<Self>, StoreError> {
         let clients = Clients::load(store, now).await?;
-        Ok(Arc::new(Self { store: store.clone(), clients, sightings: Seen::default(), stop: stop.clone() }))
+        Ok(Arc::new(Self {
+            store: store.clone(),
+            clients,
+            sightings: Sightings::default(),
+            stop: stop.clone(),
+        }))
     }
 
     /// Where the connections of this process note their clients.
-    pub(crate) fn sightings(&self) -> Seen {
+    pub(crate) fn sightings(&self) -> Sightings {
         self.sightings.clone()
     }
 

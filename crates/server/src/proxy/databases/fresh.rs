@@ -19,9 +19,9 @@ use tracing::{Span, warn};
 use super::client::{Client, Source, Target};
 use crate::ServerError;
 use crate::authority_client::AuthorityClient;
+use crate::cluster_cache::ClusterCache;
 use crate::dialling::handshake;
 use crate::host::{Credentials, certificates};
-use crate::view::ClusterView;
 
 /// How long the authority may take for a certificate; ten wait at a time.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 pub(crate) struct FreshKeys {
     pub(crate) credentials: Credentials,
     pub(crate) client: AuthorityClient,
-    pub(crate) view: Arc<ClusterView>,
+    pub(crate) view: Arc<ClusterCache>,
     pub(crate) public_names: Arc<[String]>,
 }
 

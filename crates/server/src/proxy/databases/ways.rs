@@ -17,9 +17,9 @@ use super::cancels::{Cancels, Registered};
 use super::fresh::FreshKeys;
 use super::word::Words;
 use crate::ServerError;
+use crate::cluster_cache::{ClusterCache, Resolved};
 use crate::host::Credentials;
 use crate::proxy::open::Opener;
-use crate::view::{ClusterView, Resolved};
 
 /// The ways to databases.
 #[derive(Debug, Clone)]
@@ -60,7 +60,7 @@ impl Databases {
         Self { fresh: Some(Arc::new(fresh)), ..self }
     }
 
-    pub(super) fn view(&self) -> &Arc<ClusterView> {
+    pub(super) fn view(&self) -> &Arc<ClusterCache> {
         &self.opener.view
     }
 

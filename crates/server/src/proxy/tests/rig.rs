@@ -41,12 +41,12 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 use uuid::Uuid;
 
+use crate::client_sightings::Sightings;
+use crate::cluster_cache::{Change, Held};
 use crate::config::{Limits, ProxySection};
 use crate::health::Health;
 use crate::local_authority::LocalAuthority;
 use crate::proxy::{Service, Start};
-use crate::seen::Seen;
-use crate::view::{Change, Held};
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -92,7 +92,7 @@ fn reserve() -> socket2::Socket {
 fn authority(cas: &Arc<Cas>, asked: &Arc<AtomicUsize>) -> LocalAuthority {
     let (issuing, trusting, asked) = (Arc::clone(cas), Arc::clone(cas), Arc::clone(asked));
     LocalAuthority {
-        seen: Seen::default(),
+        sightings: Sightings::default(),
         serve: Arc::new(move |io, _| {
             asked.fetch_add(1, Ordering::Relaxed);
             Box::pin(async move {

@@ -150,15 +150,15 @@ struct State {
 }
 
 /// The live view.
-pub(crate) struct ClusterView {
+pub(crate) struct ClusterCache {
     cluster: ClusterName,
     state: RwLock<State>,
     changed: watch::Sender<u64>,
 }
 
-impl std::fmt::Debug for ClusterView {
+impl std::fmt::Debug for ClusterCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ClusterView").field("cluster", &self.cluster).finish_non_exhaustive()
+        f.debug_struct("ClusterCache").field("cluster", &self.cluster).finish_non_exhaustive()
     }
 }
 
@@ -169,7 +169,7 @@ pub(crate) enum Change {
     Delete { kind: String, name: String },
 }
 
-impl ClusterView {
+impl ClusterCache {
     /// A view that trusts `bundle` and allows nobody anything.
     pub(crate) fn new(cluster: ClusterName, bundle: TrustBundle, trust: Trust) -> Result<Self, String> {
         let policies = Policies::compile(&[]).map_err(|error| error.to_string())?;
@@ -562,7 +562,7 @@ mod tests {
         let (cluster, now) = (ClusterName::new("test.example").unwrap(), time::OffsetDateTime::now_utc());
         let make = |kind| Authority::generate(kind, &cluster, &custody, Suite::BalancedV1, now).unwrap();
         let trust = Trust::from_authorities(&[&make(CaKind::User), &make(CaKind::Host)], None).unwrap();
-        let view = ClusterView::new(cluster, trust.to_bundle(), trust).unwrap();
+        let view = ClusterCache::new(cluster, trust.to_bundle(), trust).unwrap();
         let held = |kind: &str, name: &str, spec: &str| Held {
             kind: kind.to_owned(),
             name: name.to_owned(),

@@ -94,9 +94,9 @@ impl Entry {
 
 /// The table. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Seen(Arc<Mutex<HashMap<String, Entry>>>);
+pub(crate) struct Sightings(Arc<Mutex<HashMap<String, Entry>>>);
 
-impl Seen {
+impl Sightings {
     fn table(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -322,16 +322,16 @@ pub(crate) fn incompatible(error: &io::Error) -> Option<String> {
 
 /// One TLS connection. It is told of once: when a request says what the client is, or when it ends without.
 #[derive(Debug)]
-pub(crate) struct Guest {
-    seen: Seen,
+pub(crate) struct ClientOffer {
+    sightings: Sightings,
     hello: TlsOffer,
     whose: Whose,
     told: AtomicBool,
 }
 
-impl Guest {
-    pub(crate) fn new(seen: Seen, hello: TlsOffer, whose: Whose) -> Self {
-        Self { seen, hello, whose, told: AtomicBool::new(false) }
+impl ClientOffer {
+    pub(crate) fn new(sightings: Sightings, hello: TlsOffer, whose: Whose) -> Self {
+        Self { sightings, hello, whose, told: AtomicBool::new(false) }
     }
 
     /// A request came.
@@ -357,11 +357,11 @@ impl Guest {
             (_, "") => (Kind::Tls, ""),
             told => told,
         };
-        self.seen.saw(tls_offer(&self.hello, kind, software), Some(self.whose.clone()), refused);
+        self.sightings.saw(tls_offer(&self.hello, kind, software), Some(self.whose.clone()), refused);
     }
 }
 
-impl Drop for Guest {
+impl Drop for ClientOffer {
     fn drop(&mut self) {
         self.tell("", None);
     }
@@ -451,58 +451,64 @@ mod tests {
 
     #[test]
     fn the_same_client_is_one_entry_and_is_reported_at_once_when_new_and_then_rarely() {
-        let seen = Seen::default();
+        let sightings = Sightings::default();
         let (now, start) = (OffsetDateTime::now_utc(), Instant::now());
         for name in ["alice", "bob", "alice"] {
-            seen.saw_at(offer("OpenSSH_9.2p1"), user(name), None, now, start);
+            sightings.saw_at(offer("OpenSSH_9.2p1"), user(name), None, now, start);
         }
-        let due = seen.due(start);
+        let due = sightings.due(start);
         assert_eq!(due.len(), 1);
         assert_eq!((due[0].count, due[0].users.as_slice()), (3, &["bob".to_owned(), "alice".to_owned()][..]));
-        assert_eq!(seen.due(start), []);
-        seen.saw_at(offer("OpenSSH_9.2p1"), user("alice"), None, now, start);
-        assert_eq!(seen.due(start + Duration::from_secs(30)), []);
-        assert_eq!(seen.due(start + KNOWN_INTERVAL)[0].count, 1);
+        assert_eq!(sightings.due(start), []);
+        sightings.saw_at(offer("OpenSSH_9.2p1"), user("alice"), None, now, start);
+        assert_eq!(sightings.due(start + Duration::from_secs(30)), []);
+        assert_eq!(sightings.due(start + KNOWN_INTERVAL)[0].count, 1);
         // Somebody else who comes with it is news, but not the thousandth.
-        seen.saw_at(offer("OpenSSH_9.2p1"), user("carol"), None, now, start);
-        assert_eq!(seen.due(start + KNOWN_INTERVAL)[0].users, ["carol"]);
+        sightings.saw_at(offer("OpenSSH_9.2p1"), user("carol"), None, now, start);
+        assert_eq!(sightings.due(start + KNOWN_INTERVAL)[0].users, ["carol"]);
         let urgent = (0..1000).filter(|number| {
-            seen.saw_at(offer("OpenSSH_9.2p1"), user(&format!("user-{number}")), None, now, start);
-            !seen.due(start + KNOWN_INTERVAL).is_empty()
+            sightings.saw_at(offer("OpenSSH_9.2p1"), user(&format!("user-{number}")), None, now, start);
+            !sightings.due(start + KNOWN_INTERVAL).is_empty()
         });
         assert_eq!(urgent.count(), MOST_NAMES - 3);
-        assert!(!seen.due(start + 2 * KNOWN_INTERVAL).is_empty());
+        assert!(!sightings.due(start + 2 * KNOWN_INTERVAL).is_empty());
         // Being sent away is news.
-        seen.saw_at(offer("OpenSSH_9.2p1"), address(1), Some("it offers nothing".to_owned()), now, start);
-        let due = seen.due(start + 2 * KNOWN_INTERVAL);
+        sightings.saw_at(
+            offer("OpenSSH_9.2p1"),
+            address(1),
+            Some("it offers nothing".to_owned()),
+            now,
+            start,
+        );
+        let due = sightings.due(start + 2 * KNOWN_INTERVAL);
         assert_eq!(due[0].refused.as_deref(), Some("it offers nothing"));
     }
 
     #[test]
     fn what_could_not_be_reported_is_not_lost() {
-        let seen = Seen::default();
+        let sightings = Sightings::default();
         let (now, start) = (OffsetDateTime::now_utc(), Instant::now());
-        seen.saw_at(offer("one"), user("alice"), None, now, start);
-        let due = seen.due(start);
-        seen.saw_at(offer("one"), user("bob"), None, now + Duration::from_secs(1), start);
-        seen.restore(due);
-        let due = seen.due(start);
+        sightings.saw_at(offer("one"), user("alice"), None, now, start);
+        let due = sightings.due(start);
+        sightings.saw_at(offer("one"), user("bob"), None, now + Duration::from_secs(1), start);
+        sightings.restore(due);
+        let due = sightings.due(start);
         assert_eq!((due[0].count, due[0].users.len(), due[0].first), (2, 2, now));
         assert_eq!(due[0].last, now + Duration::from_secs(1));
     }
 
     #[test]
     fn strangers_fill_their_share_and_displace_nobody() {
-        let seen = Seen::default();
+        let sightings = Sightings::default();
         let (now, start) = (OffsetDateTime::now_utc(), Instant::now());
         for number in 0..MOST_ENTRIES {
-            seen.saw_at(offer(&format!("client-{number}")), user("alice"), None, now, start);
+            sightings.saw_at(offer(&format!("client-{number}")), user("alice"), None, now, start);
         }
         for number in 0..2000u32 {
             let later = start + Duration::from_millis(u64::from(number));
-            seen.saw_at(offer(&format!("scanner-{number}")), address(1), None, now, later);
+            sightings.saw_at(offer(&format!("scanner-{number}")), address(1), None, now, later);
         }
-        let table = seen.table();
+        let table = sightings.table();
         assert!(table.len() <= MOST_ENTRIES, "{}", table.len());
         assert!(table.values().filter(|entry| !entry.is_known()).count() <= MOST_STRANGERS);
         assert!(table.values().filter(|entry| entry.is_known()).count() >= MOST_ENTRIES - 1);
@@ -510,12 +516,12 @@ mod tests {
 
     #[test]
     fn names_and_addresses_are_the_last_sixteen() {
-        let seen = Seen::default();
+        let sightings = Sightings::default();
         for number in 0..40u8 {
-            seen.saw(offer("one"), user(&format!("user-{number}")), None);
-            seen.saw(offer("one"), address(number), None);
+            sightings.saw(offer("one"), user(&format!("user-{number}")), None);
+            sightings.saw(offer("one"), address(number), None);
         }
-        let report = seen.due(Instant::now()).remove(0);
+        let report = sightings.due(Instant::now()).remove(0);
         assert_eq!((report.users.len(), report.addresses.len()), (MOST_NAMES, MOST_NAMES));
         assert_eq!(report.users.last().map(String::as_str), Some("user-39"));
     }
@@ -550,10 +556,10 @@ mod tests {
 
     #[test]
     fn a_tls_client_is_told_of_once_by_its_first_request_or_its_end() {
-        let seen = Seen::default();
+        let sightings = Sightings::default();
         let hello = TlsOffer { groups: vec![0x001d], alpn: vec![b"h2".to_vec()], ..TlsOffer::default() };
         let guest = |hello: &TlsOffer| {
-            Guest::new(seen.clone(), hello.clone(), Whose::Address("192.0.2.1".parse().unwrap()))
+            ClientOffer::new(sightings.clone(), hello.clone(), Whose::Address("192.0.2.1".parse().unwrap()))
         };
         let mut headers = HeaderMap::new();
         headers.insert(USER_AGENT, "curl/8.5.0".parse().unwrap());
@@ -564,7 +570,7 @@ mod tests {
         drop(guest(&hello));
         let own = TlsOffer { alpn: vec![b"sallyport-auth".to_vec()], ..hello };
         guest(&own).refused("it offers no key exchange that is spoken here".to_owned());
-        let mut told: Vec<_> = seen
+        let mut told: Vec<_> = sightings
             .due(Instant::now())
             .into_iter()
             .map(|report| (report.offer.kind, report.offer.software, report.count, report.refused.is_some()))

@@ -1,4 +1,4 @@
-//! The two front doors of this machine's node: SSH, and the native one, which is mutual TLS from the user's program to
+//! The two endpoints of this machine's node: SSH, and the native one, which is mutual TLS from the user's program to
 //! here. The first byte of a stream tells them apart, where the proxy does not know that it is SSH: a node that has to wait
 //! for it greets half a round trip later. The proxy sees ciphertext either way.
 
@@ -22,8 +22,8 @@ use tracing::{debug, warn};
 
 use super::client_context::ClientContext;
 use crate::ServerError;
+use crate::cluster_cache::ClusterCache;
 use crate::host::{Credentials, HostIdentity};
-use crate::view::ClusterView;
 
 /// Programs send their first byte together with the question for the node. Whoever waits for the other end's greeting
 /// instead wants SSH.
@@ -31,12 +31,12 @@ const FIRST_BYTE_PATIENCE: Duration = Duration::from_secs(1);
 /// From the first byte to a proven user.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(15);
 
-/// Both doors. Where there is no native one, the SSH server greets whoever comes, and so do nodes that are older: that is
+/// Both endpoints. Where there is no native one, the SSH server greets whoever comes, and so do nodes that are older: that is
 /// how clients learn to come by SSH.
-pub(super) struct Doors {
+pub(super) struct Endpoints {
     pub(super) server: NodeServer,
     pub(super) credentials: Credentials,
-    pub(super) view: Arc<ClusterView>,
+    pub(super) view: Arc<ClusterCache>,
     pub(super) sink: Arc<dyn Sink>,
     /// Whether there is a native one.
     pub(super) native_door: bool,
@@ -60,7 +60,7 @@ struct Built {
 }
 
 impl Native {
-    fn current(&self, credentials: &Credentials, view: &ClusterView) -> Result<Built, ServerError> {
+    fn current(&self, credentials: &Credentials, view: &ClusterCache) -> Result<Built, ServerError> {
         let (identity, trust, locks) = (credentials.identity(), view.trust(), view.locks());
         let mut built = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(built) = built.as_ref()
@@ -78,7 +78,7 @@ impl Native {
     }
 }
 
-impl Doors {
+impl Endpoints {
     /// Serves a stream of the tunnel to its end.
     pub(super) async fn serve(&self, stream: tunnel::Stream, comer: ClientContext) {
         let ClientContext { client, ssh_alone, opening } = comer;
@@ -193,10 +193,10 @@ mod tests {
     use sallyport_sal::{KeyPurpose, Suite};
 
     use super::*;
+    use crate::cluster_cache::{Change, Held};
     use crate::config::Secret;
-    use crate::view::{Change, Held};
 
-    fn known() -> (Credentials, ClusterView) {
+    fn known() -> (Credentials, ClusterCache) {
         let directory = tempfile::tempdir().unwrap();
         let sealing = SealingKey::create(&directory.path().join("seal")).unwrap();
         let custody = SealedCustody::new(Arc::new(sealing));
@@ -230,7 +230,7 @@ mod tests {
             issued: now,
             valid_until: now + time::Duration::HOUR,
         };
-        let view = ClusterView::new(cluster, trust.to_bundle(), trust).unwrap();
+        let view = ClusterCache::new(cluster, trust.to_bundle(), trust).unwrap();
         (Credentials::new("/nonexistent".into(), identity), view)
     }
 

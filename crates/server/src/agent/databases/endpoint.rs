@@ -15,15 +15,15 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
 use crate::ServerError;
+use crate::cluster_cache::ClusterCache;
 use crate::host::{Credentials, HostIdentity};
-use crate::view::ClusterView;
 
 /// From the first byte to a proven user who has said which session this is.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What this agent accepts with, made again when its certificate or the trust has changed.
 #[derive(Default)]
-pub(super) struct Door(Mutex<Option<Built>>);
+pub(super) struct Endpoint(Mutex<Option<Built>>);
 
 struct Built {
     identity: Arc<HostIdentity>,
@@ -41,7 +41,7 @@ pub(super) struct Proven {
     pub(super) word: Bytes,
 }
 
-impl Door {
+impl Endpoint {
     fn config(&self, host: &Credentials, trust: &Arc<Trust>) -> Result<Arc<ServerConfig>, ServerError> {
         let identity = host.identity();
         let mut built = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +64,7 @@ impl Door {
     pub(super) async fn accept(
         &self,
         host: &Credentials,
-        view: &ClusterView,
+        view: &ClusterCache,
         stream: tunnel::Stream,
     ) -> Result<Proven, String> {
         let trust = view.trust();
