@@ -12,7 +12,9 @@ pub(crate) mod ends;
 pub(crate) mod keeper;
 pub(crate) mod pam;
 pub mod pam_session;
+mod spec;
 mod surroundings;
+mod tree;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -23,70 +25,19 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use nix::sys::signal::SigSet;
-use serde::{Deserialize, Serialize};
+
+pub use spec::ARGUMENT;
+pub(crate) use spec::{KILL, OVER, SPEC, Spec, WAIT, Work};
 
 use self::ends::Ends;
 use self::pam_session::Part;
+use self::spec::{FAILED, NOLOGIN, closed_to_logins};
 use crate::session::{Account, socket};
 
-/// The argument that makes a `sallyport` process a session process.
-pub const ARGUMENT: &str = "__session";
-/// The variable that says which session.
-pub(crate) const SPEC: &str = "SALLYPORT_SESSION_SPEC";
-/// What it says to a process that has to wait for its session ([`crate::session::Ready`]).
-pub(crate) const WAIT: &str = "wait";
-/// Exit status of a session process that could not become what it should; sshd's as well.
-const FAILED: u8 = 255;
-/// The file that closes the machine to everybody but root.
-const NOLOGIN: &str = "/etc/nologin";
 /// The command search path of root, as Debian's sshd sets it.
 const ROOT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The command search path of everybody else.
 const USER_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games";
-
-/// What the node tells the session process. The command line, which need not be text, is an argument instead.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Spec {
-    pub(crate) login: String,
-    pub(crate) work: Work,
-    pub(crate) terminal: bool,
-    pub(crate) environment: Vec<(String, String)>,
-    #[serde(default)]
-    pub(crate) hash_files: bool,
-    /// A keeper stands above the session, for the node's process of this number ([`keeper`]).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) keeper_for: Option<u32>,
-    /// The keeper has a session of PAM's opened first ([`pam_session`]), and gets the session's ends by its standard input.
-    #[serde(default)]
-    pub(crate) pam_session: bool,
-    /// The keeper lets what the session leaves running go on.
-    #[serde(default)]
-    pub(crate) spares_orphans: bool,
-    /// For [`Work::Account`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) pam: Option<pam::Question>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Work {
-    Shell,
-    Exec,
-    Sftp,
-    /// Ask PAM whether the account may be used, and say why not.
-    Account,
-    /// Connect to the Unix socket that the argument names, and hand it over; see [`crate::session::socket`].
-    Connect,
-    /// Listen on a Unix socket there, hand it over, and remove it when the node is done with it.
-    Listen,
-}
-
-impl Spec {
-    pub(crate) fn to_text(&self) -> String {
-        // Strings and booleans always become JSON.
-        serde_json::to_string(self).unwrap_or_default()
-    }
-}
 
 /// Runs the session process. `arguments` are what follows [`ARGUMENT`]: the command line, for a session that has one.
 /// Call it first thing in `main`, before any thread is started, and exit with its result.
@@ -287,24 +238,6 @@ fn nologin(file: &Path) -> bool {
         let _ = io::stderr().write_all(reason.as_bytes());
     }
     reason.is_some()
-}
-
-/// Why the machine takes no logins at the moment.
-fn closed_to_logins(file: &Path) -> Option<String> {
-    let text = match std::fs::read(file) {
-        Ok(text) => String::from_utf8_lossy(&text).into_owned(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-        Err(_) => String::new(),
-    };
-    if text.is_empty() {
-        return Some(format!("this machine takes no logins at the moment ({NOLOGIN})\n"));
-    }
-    Some(text)
-}
-
-/// Bytes of a path as JSON can carry them.
-pub(crate) fn printable(path: &[u8]) -> String {
-    OsStr::from_bytes(path).to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

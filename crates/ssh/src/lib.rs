@@ -21,6 +21,7 @@ pub mod measure;
 pub mod native;
 pub mod node;
 pub mod pipelined;
+mod printable;
 mod processes;
 mod pump;
 mod rsa_keys;

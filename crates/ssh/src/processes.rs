@@ -7,6 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use crate::printable::printable;
+
 /// As much of an environment as is looked at, in bytes.
 const LONGEST_ENVIRONMENT: u64 = 256 * 1024;
 
@@ -100,7 +102,7 @@ impl Process {
     /// The name of its program, as much of it as the kernel keeps (proc_pid_comm(5)).
     pub(crate) fn name(&self) -> String {
         let name = std::fs::read(format!("/proc/{}/comm", self.pid.as_raw_pid())).unwrap_or_default();
-        crate::helper::printable(name.trim_ascii_end())
+        printable(name.trim_ascii_end())
     }
 
     /// A later process of that number.

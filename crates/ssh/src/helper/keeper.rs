@@ -11,7 +11,6 @@
 //! It also has a session of PAM's opened and closed around the session ([`super::pam_session`]), with or without ending what is
 //! left.
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
@@ -29,14 +28,11 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, WaitStatus};
 
 use super::ends::Ends;
-use super::{ARGUMENT, SPEC, Spec, pam_session};
+use super::pam_session;
+use super::spec::{ARGUMENT, FAILED, KILL, NOLOGIN, OVER, SPEC, Spec, closed_to_logins};
+use super::tree::{descendants, kill, tell};
 use crate::processes::Process;
 use crate::session::Account;
-
-/// The session is over, whether its process has ended or not. Nobody else has a use for this signal.
-pub(crate) const OVER: Signal = Signal::POWER;
-/// Kill the session's process and its group. The keeper could not read the signal that does that.
-pub(crate) const KILL: Signal = Signal::XFSZ;
 
 /// How long what is left may take to end by itself, such as a `tee` with the last lines.
 const BY_ITSELF: Duration = Duration::from_millis(250);
@@ -106,7 +102,7 @@ fn start_in_pam(
     let ends = Ends::receive(&door).map_err(|error| failed("take the session's ends", &error))?;
     let account = Account::find(&spec.login).map_err(|error| error.to_string())?;
     if account.uid != 0
-        && let Some(reason) = super::closed_to_logins(Path::new(super::NOLOGIN))
+        && let Some(reason) = closed_to_logins(Path::new(NOLOGIN))
     {
         return Err(pam_session::one_line(&reason));
     }
@@ -187,7 +183,7 @@ impl Keeper {
     fn watch(mut self) -> ExitCode {
         loop {
             if !self.reap() || self.done() || self.give_up() {
-                return self.ended.map_or(ExitCode::from(super::FAILED), end_like);
+                return self.ended.map_or(ExitCode::from(FAILED), end_like);
             }
             let node_gone = self.wait();
             while let Ok(Some(signal)) = self.signals.read_signal() {
@@ -305,23 +301,6 @@ impl Keeper {
     }
 }
 
-/// Who stands directly below a process now.
-pub(super) fn children(of: Pid) -> Vec<Process> {
-    Process::all().filter(|process| process.parent == of.as_raw_pid()).collect()
-}
-
-/// Kills processes that are still there, and what is below them.
-pub(super) fn kill(processes: &[Process]) {
-    for process in processes.iter().filter(|process| process.is_there()) {
-        let below = descendants(process.pid, None);
-        // First, so that it starts nothing more. What it has started in the meantime becomes the keeper's child.
-        process.send(Signal::KILL);
-        for process in below {
-            process.send(Signal::KILL);
-        }
-    }
-}
-
 /// Kills all descendants of this process, which has begun no session.
 fn kill_all() {
     for _ in 0..20 {
@@ -337,36 +316,12 @@ fn kill_all() {
     }
 }
 
-/// Sends signals to all descendants of this process, but for this one and its own.
-pub(super) fn tell(signals: &[Signal], but: Option<Pid>) {
-    for process in descendants(rustix::process::getpid(), but) {
-        for signal in signals {
-            process.send(*signal);
-        }
-    }
-}
-
-fn descendants(of: Pid, but: Option<Pid>) -> Vec<Process> {
-    let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
-    for process in Process::all().filter(|process| Some(process.pid) != but) {
-        children.entry(process.parent).or_default().push(process);
-    }
-    let mut found = children.remove(&of.as_raw_pid()).unwrap_or_default();
-    let mut next = 0;
-    while let Some(process) = found.get(next) {
-        let more = children.remove(&process.pid.as_raw_pid()).unwrap_or_default();
-        found.extend(more);
-        next += 1;
-    }
-    found
-}
-
 /// Ends this process as another one did, so that the node and its client see what happened.
 fn end_like(status: WaitStatus) -> ExitCode {
     if let Some(code) = status.exit_status() {
-        return ExitCode::from(u8::try_from(code).unwrap_or(super::FAILED));
+        return ExitCode::from(u8::try_from(code).unwrap_or(FAILED));
     }
-    let Some(signal) = status.terminating_signal() else { return ExitCode::from(super::FAILED) };
+    let Some(signal) = status.terminating_signal() else { return ExitCode::from(FAILED) };
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     let _ = rustix::process::setrlimit(Resource::Core, none);
     let _ = SigSet::empty().thread_set_mask();
@@ -379,31 +334,5 @@ fn end_like(status: WaitStatus) -> ExitCode {
     // Still here: the runtime ignores it (PIPE), or it has no name. A program started by this one does not.
     use std::os::unix::process::CommandExt;
     let _ = Command::new("/bin/sh").args(["-c", "kill -s \"$0\" $$", &signal.to_string()]).exec();
-    ExitCode::from(super::FAILED)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn processes_are_found_with_their_names_and_their_children() {
-        let directory = tempfile::tempdir().unwrap();
-        // A name that looks like the fields that follow it.
-        let program = directory.path().join("x) R 1 1");
-        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
-        let mut child = Command::new(&program).arg("100").spawn().unwrap();
-        let pid = i32::try_from(child.id()).unwrap();
-        let own = rustix::process::getpid();
-        let found = descendants(own, None).into_iter().find(|process| process.pid.as_raw_pid() == pid);
-        let found = found.expect("the child is missing");
-        assert_eq!(found.parent, own.as_raw_pid());
-        let other = found.of_later();
-        other.send(Signal::KILL);
-        std::thread::sleep(Duration::from_millis(50));
-        assert!(child.try_wait().unwrap().is_none(), "an earlier process of that number was meant");
-        found.send(Signal::KILL);
-        use std::os::unix::process::ExitStatusExt;
-        assert_eq!(child.wait().unwrap().signal(), Some(9));
-    }
+    ExitCode::from(FAILED)
 }

@@ -27,7 +27,8 @@ use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::ends::{self, Ends};
-use super::{ARGUMENT, Spec, keeper, surroundings};
+use super::spec::{ARGUMENT, FAILED, Spec};
+use super::{surroundings, tree};
 use crate::processes::Process;
 
 /// The file in `/etc/pam.d` that says what a session is; runuser has no other.
@@ -134,7 +135,7 @@ pub(super) fn open(
     let runuser = i32::try_from(started.id()).ok().and_then(Pid::from_raw).ok_or("runuser has no process")?;
 
     match wait(login, runuser, &line, signals, node) {
-        Ok(session) => Ok(Opened { runuser, line, session, anchors: keeper::children(runuser) }),
+        Ok(session) => Ok(Opened { runuser, line, session, anchors: tree::children(runuser) }),
         Err(reason) => {
             abandon(runuser, line, &[]);
             Err(reason)
@@ -251,16 +252,16 @@ fn abandon(runuser: Pid, line: UnixStream, anchors: &[Process]) {
     while let Ok(None) = rustix::process::waitpid(Some(runuser), WaitOptions::NOHANG) {
         let passed = began.elapsed();
         if passed > GRACE + HURRY {
-            keeper::tell(&[Signal::KILL], None);
+            tree::tell(&[Signal::KILL], None);
             let _ = rustix::process::waitpid(Some(runuser), WaitOptions::empty());
             return;
         }
         if passed > GRACE && !hurried {
             hurried = true;
             // What it waits for. Once: it may start something to close the session.
-            keeper::kill(&keeper::children(runuser));
+            tree::kill(&tree::children(runuser));
         } else if passed > ANCHORS {
-            keeper::kill(anchors);
+            tree::kill(anchors);
         }
         // It stops when the anchor is stopped.
         let _ = rustix::process::kill_process(runuser, Signal::CONT);
@@ -291,7 +292,7 @@ pub(super) fn anchor() -> Result<ExitCode, String> {
     session.args([ARGUMENT, BELOW, SESSION]);
     let started = session.status().map_err(|error| format!("cannot start the session's process: {error}"))?;
     if !started.success() {
-        return Ok(ExitCode::from(super::FAILED));
+        return Ok(ExitCode::from(FAILED));
     }
     // A terminal that somebody holds does not end.
     if let Ok(nothing) = File::open("/dev/null") {

@@ -17,10 +17,9 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
+use super::window::{BEHIND_BYTES, MEMORY_BYTES};
 use crate::session::Incoming;
 
-/// Input of one channel past which its reader is waited for.
-pub(super) const MEMORY_BYTES: usize = 256 * 1024;
 /// Input handed to the session and not yet read by its process.
 const HANDED_BYTES: usize = 256 * 1024;
 /// Longest wait for a reader.
@@ -242,7 +241,7 @@ impl Inbox {
     pub(super) fn wants_room(&self) -> bool {
         let state = self.state();
         !state.gone
-            && (MEMORY_BYTES..super::window::BEHIND_BYTES).contains(&state.memory_bytes)
+            && (MEMORY_BYTES..BEHIND_BYTES).contains(&state.memory_bytes)
             && state.waited_at != Some(state.taken)
     }
 

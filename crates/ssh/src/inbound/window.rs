@@ -21,6 +21,8 @@ pub(crate) const FIRST_BYTES: u32 = 128 * 1024;
 const LEAST_BYTES: u32 = 64 * 1024;
 /// Window of a channel whose reader does not keep up, but is not behind.
 const SLOW_BYTES: u32 = 1 << 20;
+/// Input of one channel past which its reader is waited for.
+pub(super) const MEMORY_BYTES: usize = 256 * 1024;
 /// The smallest target that grants at all: russh compares with half of it.
 pub(super) const TRICKLE_BYTES: u32 = 2;
 /// Input that waits, past which a channel gets no more. [`PROMPT_BYTES`], once all that was promised is used up.
@@ -105,7 +107,7 @@ impl View {
     fn wish(&self, widest: u32) -> u32 {
         let wish = match self.waiting {
             0..=PROMPT_BYTES => self.grown.saturating_mul(2),
-            _ if self.waiting <= super::inbox::MEMORY_BYTES => self.grown,
+            _ if self.waiting <= MEMORY_BYTES => self.grown,
             _ => (self.grown / 2).min(SLOW_BYTES),
         };
         wish.clamp(FIRST_BYTES, widest)

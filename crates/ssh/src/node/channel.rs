@@ -20,8 +20,8 @@ use super::joining::{self, Hub};
 use super::live::Entry;
 use super::record::{How, Record};
 use super::relay;
-use crate::helper::printable;
 use crate::inbound::Inbox;
+use crate::printable::printable;
 use crate::session::{Channel, Ended, Exit, Incoming, Input, Kind, Output, Terminal, left};
 
 /// How long a client has to take the reason for the end of its session.

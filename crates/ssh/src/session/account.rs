@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{Gid, Uid, User};
 
-use super::StartError;
+use super::error::StartError;
 
 /// An account that sessions can run as.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,29 +10,34 @@
 
 mod account;
 pub(crate) mod admission;
+mod end;
+mod error;
+mod group;
 pub(crate) mod left;
 pub(crate) mod logins;
 mod opening;
 mod process;
+mod program;
 mod pump;
 mod ready;
 mod shadow;
 pub(crate) mod socket;
 mod sweep;
 mod terminal;
+mod traces;
 
 use std::fmt;
-use std::io;
-use std::path::PathBuf;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use account::Account;
+pub use error::StartError;
 pub use left::Ends;
 pub use logins::LoginRecords;
-pub use process::{Helper, Running, start};
+pub use process::{Running, start};
+pub use program::Helper;
 pub(crate) use pump::Early;
 pub use pump::{Ended, run};
 pub use ready::Ready;
@@ -240,45 +245,4 @@ impl FileOperation {
 
 fn is_zero(value: &u64) -> bool {
     *value == 0
-}
-
-/// Why a session cannot start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// The machine has no such account.
-    #[error("this machine has no account {login}; ask its administrator, or use another login")]
-    NoAccount {
-        /// The login asked for.
-        login: String,
-    },
-    /// Not root, and another account was asked for.
-    #[error(
-        "this node runs as {own} and can only serve that account, not {login}; log in as {own}, or have the node run as root"
-    )]
-    NotRoot {
-        /// The account that the node runs as.
-        own: String,
-        /// The login asked for.
-        login: String,
-    },
-    /// The account database cannot be read.
-    #[error("cannot look up the account {login}: {reason}")]
-    Lookup {
-        /// The login asked for.
-        login: String,
-        /// What the system says.
-        reason: String,
-    },
-    /// No terminal to be had.
-    #[error("cannot open a terminal: {0}")]
-    Terminal(io::Error),
-    /// The session process does not start.
-    #[error("cannot start the session process {}: {source}", program.display())]
-    Spawn {
-        /// The program.
-        program: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
 }

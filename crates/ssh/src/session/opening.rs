@@ -12,7 +12,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::process::End;
+use super::end::End;
 use super::terminal::Pair;
 use crate::helper::ends::Ends;
 

@@ -1,53 +1,28 @@
 //! Starting the session process and holding its ends.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
-use rustix::io::Errno;
-use rustix::process::{Pid, Signal};
-use tokio::io::unix::AsyncFd;
+use rustix::process::Pid;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::left::{Reaped, SESSION, Traces};
+use super::end::End;
+use super::group::Group;
 use super::opening::{Door, Sides};
-use super::{Kind, Ready, Request, StartError, left, terminal};
+use super::sweep::SESSION;
+use super::traces::Traces;
+use super::{Helper, Kind, Ready, Request, StartError, terminal};
 use crate::helper::ends::Ends;
-use crate::helper::{self, Spec, Work, keeper};
-use crate::processes;
-
-/// Most bytes taken from a process at once.
-pub(super) const BLOCK_BYTES: usize = 64 * 1024;
-/// What a process may have on its way in each direction: four times what a pipe has, so that process and node take turns
-/// a quarter as often. It is memory of the kernel, and only what is really on its way.
-const PIPE_BYTES: usize = 256 * 1024;
+use crate::helper::{self, Spec, Work};
 
 /// How long a process may take to end once it has said why.
 const ENDING: Duration = Duration::from_secs(5);
-
-/// The program that becomes the account; see [`crate::helper`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Helper {
-    /// The program. Default: this one.
-    pub program: PathBuf,
-    /// Its arguments, to which the command is appended. Default: `__session`.
-    pub arguments: Vec<OsString>,
-}
-
-impl Default for Helper {
-    fn default() -> Self {
-        // The link of the running file, not its path: it holds while an upgrade replaces the file.
-        Self { program: PathBuf::from("/proc/self/exe"), arguments: vec![helper::ARGUMENT.into()] }
-    }
-}
 
 /// A session whose process runs. Dropping it hangs up.
 #[derive(Debug)]
@@ -82,139 +57,6 @@ impl Running {
             self.group.reaped();
         }
         opened
-    }
-}
-
-/// The session's processes. Hangs up when dropped before [`Group::forget`].
-#[derive(Debug)]
-pub(super) struct Group {
-    leader: Option<Pid>,
-    /// The process is a keeper, which hands signals on.
-    kept: bool,
-    /// When the process was reaped, as [`Reaped::At`].
-    reaped: OnceLock<Option<u64>>,
-    traces: Traces,
-}
-
-impl Group {
-    /// Sends a signal to every process of the session that has not left its group. The leader gets it even when it
-    /// has not made the group yet. Once it has been reaped nothing is sent: its number may be another's, of any account.
-    pub(super) fn signal(&self, signal: Signal) {
-        if let Some(pid) = self.leader.filter(|_| self.is_reaped() == Reaped::No) {
-            if self.kept {
-                let signal = if signal == Signal::KILL { keeper::KILL } else { signal };
-                let _ = rustix::process::kill_process(pid, signal);
-                return;
-            }
-            // Gone already is as good as reached.
-            if rustix::process::kill_process_group(pid, signal).is_err() {
-                let _ = rustix::process::kill_process(pid, signal);
-            }
-        }
-    }
-
-    /// What a terminal does when its line drops. A stopped process has to wake to notice.
-    pub(super) fn hang_up(&mut self) {
-        if self.kept {
-            // While it is there, its session is known by it.
-            let keeper = self.leader.filter(|_| self.is_reaped() == Reaped::No);
-            self.traces.number = keeper.and_then(|keeper| left::below(keeper, &self.traces));
-            return self.signal(keeper::OVER);
-        }
-        self.signal(Signal::HUP);
-        self.signal(Signal::CONT);
-    }
-
-    /// How what the session leaves is known.
-    pub(super) fn traces(&self) -> &Traces {
-        &self.traces
-    }
-
-    /// The process has just been waited for.
-    pub(super) fn reaped(&self) {
-        let _ = self.reaped.set(processes::now());
-    }
-
-    pub(super) fn is_reaped(&self) -> Reaped {
-        self.reaped.get().map_or(Reaped::No, |at| Reaped::At(*at))
-    }
-
-    /// One that this process leads.
-    #[cfg(test)]
-    pub(super) fn led(leader: Option<Pid>, traces: Traces) -> Self {
-        Self { leader, kept: false, reaped: OnceLock::new(), traces }
-    }
-
-    /// Nothing is to be sent to the group any more.
-    pub(super) fn forget(&mut self) {
-        self.leader = None;
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.hang_up();
-    }
-}
-
-/// One of this side's ends of a pipe or terminal.
-#[derive(Debug, Clone)]
-pub(super) struct End {
-    fd: Arc<AsyncFd<OwnedFd>>,
-    pub(super) terminal: bool,
-}
-
-impl End {
-    /// A larger pipe, where the account may have one. It works all the same without.
-    pub(super) fn pipe(fd: OwnedFd) -> io::Result<Self> {
-        let _ = rustix::pipe::fcntl_setpipe_size(&fd, PIPE_BYTES);
-        Self::new(fd, false)
-    }
-
-    pub(super) fn new(fd: OwnedFd, terminal: bool) -> io::Result<Self> {
-        rustix::io::ioctl_fionbio(&fd, true)?;
-        #[allow(
-            deprecated,
-            reason = "its successor is unsafe to call; what the deprecation is about, a type that changes its \
-                      descriptor while registered, an OwnedFd cannot do"
-        )]
-        let fd = AsyncFd::new(fd)?;
-        Ok(Self { fd: Arc::new(fd), terminal })
-    }
-
-    /// The next output; `None` at its end. No buffer is held while there is none.
-    pub(super) async fn read(&self) -> io::Result<Option<Bytes>> {
-        loop {
-            let mut ready = self.fd.readable().await?;
-            let mut block = Vec::with_capacity(BLOCK_BYTES);
-            match rustix::io::read(self.fd.get_ref(), rustix::buffer::spare_capacity(&mut block)) {
-                Ok(0) => return Ok(None),
-                // The other end of the terminal has been closed.
-                Err(Errno::IO) if self.terminal => return Ok(None),
-                Ok(count) if count < BLOCK_BYTES / 4 => return Ok(Some(Bytes::copy_from_slice(&block))),
-                Ok(_) => return Ok(Some(Bytes::from(block))),
-                Err(Errno::AGAIN) => ready.clear_ready(),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
-    /// Writes some of the bytes and says how many.
-    pub(super) async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        loop {
-            let mut ready = self.fd.writable().await?;
-            match rustix::io::write(self.fd.get_ref(), bytes) {
-                Ok(count) => return Ok(count),
-                Err(Errno::AGAIN) => ready.clear_ready(),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
-    pub(super) fn resize(&self, size: super::Size) -> io::Result<()> {
-        terminal::resize(self.fd.get_ref(), size)
     }
 }
 
@@ -274,7 +116,7 @@ pub fn start(request: &Request, ready: &Ready) -> Result<Running, StartError> {
     let traces = Traces { number: leader.filter(|_| !kept), id, owner: request.account.uid };
     Ok(Running {
         child,
-        group: Group { leader, kept, reaped: OnceLock::new(), traces },
+        group: Group::new(leader, kept, traces),
         stdin: Some(stdin),
         stdout,
         stderr,
@@ -310,27 +152,4 @@ fn spawn(
     // A process that has ended already says why.
     let _ = theirs.send(&ours);
     Ok((child, Some(Door::new(ours))))
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use std::os::unix::process::ExitStatusExt;
-
-    use super::*;
-
-    #[test]
-    fn nothing_is_sent_to_a_number_that_may_be_anothers() {
-        let mut other = std::process::Command::new("sleep").arg("600").spawn().unwrap();
-        let leader = Pid::from_raw(i32::try_from(other.id()).unwrap());
-        let traces = Traces { number: leader, id: None, owner: 0 };
-        let mut group = Group { leader, kept: false, reaped: OnceLock::new(), traces };
-        group.reaped();
-        group.hang_up();
-        group.signal(Signal::KILL);
-        drop(group);
-        // The first signal that ends it is the one that it is said to have ended by.
-        rustix::process::kill_process(leader.unwrap(), Signal::TERM).unwrap();
-        assert_eq!(other.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
-    }
 }

@@ -10,7 +10,9 @@ use bytes::{Buf, Bytes};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::process::{End, Group, Running};
+use super::end::End;
+use super::group::Group;
+use super::process::Running;
 use super::{Channel, Ends, Exit, FileOperation, Gone, Happening, Incoming, Input, Output, Stop, Tap, left};
 
 /// How long the end of a process waits for its last output to be delivered before the client is told.

@@ -15,9 +15,10 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::left::SESSION;
 use crate::processes::Process;
 
+/// The variable by which a session's programs know which session they are in.
+pub(crate) const SESSION: &str = "SALLYPORT_SESSION";
 /// How long an account's environments may take to be read.
 const NAMES_PATIENCE: Duration = Duration::from_secs(1);
 

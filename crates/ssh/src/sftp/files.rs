@@ -9,10 +9,9 @@ use std::path::PathBuf;
 
 use super::attributes::{self, Names, Wanted};
 use super::digest::{Content, Digest};
-use super::packet::{Fields, Reply};
+use super::packet::{Fields, MAX_DATA_BYTES, MAX_HANDLES, MAX_PACKET_BYTES, Reply};
 use super::system::{expand, path, real_path, rename_new, set_by_file, set_by_path, set_link};
-use super::{MAX_DATA_BYTES, MAX_HANDLES, MAX_PACKET_BYTES};
-use crate::helper::printable;
+use crate::printable::printable;
 use crate::session::FileOperation;
 
 const INIT: u8 = 1;

@@ -21,13 +21,6 @@ use crate::session::FileOperation;
 use files::Files;
 use packet::{Fields, Reply};
 
-/// Longest packet taken from a client, and longest that is sent, in bytes; OpenSSH's own bound.
-pub(crate) const MAX_PACKET_BYTES: usize = 256 * 1024;
-/// Most bytes one read or write moves: the packet less its header.
-pub(crate) const MAX_DATA_BYTES: usize = MAX_PACKET_BYTES - 1024;
-/// Most files and directories one client may hold open.
-pub(crate) const MAX_HANDLES: usize = 1024;
-
 /// Serves the client on standard input and output until it closes; with `hash`, says what the files contain.
 pub(crate) fn serve_stdio(hash: bool) -> ExitCode {
     let mut errors = io::stderr().lock();

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use super::attributes::Wanted;
 use super::packet::{Fields, malformed};
 use super::passing::{Passed, Passing};
-use crate::helper::printable;
+use crate::printable::printable;
 use crate::session::FileOperation;
 
 const OPEN: u8 = 3;

@@ -2,7 +2,12 @@
 
 use std::io::{self, Read};
 
-use super::MAX_PACKET_BYTES;
+/// Longest packet taken from a client, and longest that is sent, in bytes; OpenSSH's own bound.
+pub(super) const MAX_PACKET_BYTES: usize = 256 * 1024;
+/// Most bytes one read or write moves: the packet less its header.
+pub(super) const MAX_DATA_BYTES: usize = MAX_PACKET_BYTES - 1024;
+/// Most files and directories one client may hold open.
+pub(super) const MAX_HANDLES: usize = 1024;
 
 /// The client does not keep to the protocol.
 pub(super) fn malformed(what: &str) -> io::Error {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, RenameFlags, Uid};
 
 use super::attributes::Wanted;
-use crate::helper::printable;
+use crate::printable::printable;
 use crate::session::Account;
 
 /// As realpath(3), but the last part need not exist, and neither must anything when the first part does not.

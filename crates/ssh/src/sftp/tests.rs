@@ -2,6 +2,7 @@ use std::cell::RefCell;
 use std::io::Cursor;
 use std::path::Path;
 
+use super::packet::{MAX_HANDLES, MAX_PACKET_BYTES};
 use super::*;
 
 /// A request: its type, and its fields after the id.

@@ -22,7 +22,7 @@ pub use hub::Participant;
 use super::channel::{INPUT_RECORDED, Wanted};
 use super::door::Door;
 use super::live::Entry;
-use crate::helper::printable;
+use crate::printable::printable;
 use crate::session::{Channel, Exit, Incoming, Kind, Output};
 
 /// The login by which sessions are joined.
