@@ -16,8 +16,11 @@ use time::OffsetDateTime;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-use super::forward::{Endpoint, Remotes};
-use super::{ClientError, Display, Extras, Whom};
+use super::endpoint::Endpoint;
+use super::error::ClientError;
+use super::remotes::Remotes;
+use super::settings::{Extras, Whom};
+use super::x11::Display;
 use crate::agent::{Binding, connect_forwarded};
 use crate::algorithms;
 use crate::pump::{Slack, pump};

@@ -1,25 +1,27 @@
 //! Forwarded connections: listeners here whose connections come out on the host's side (`-L`, `-D`), and listeners on
 //! the host whose connections come out here (`-R`).
 
-use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use russh::client::{ChannelOpenHandle, Msg};
-use russh::{Channel, ChannelOpenFailure};
-use tokio::io::{AsyncWriteExt, DuplexStream};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use russh::Channel;
+use russh::client::Msg;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::debug;
 
+use super::connection::{Connection, Line, SshLine, one_session};
+use super::endpoint::Endpoint;
 use super::native::ListenError;
 use super::native::lane::Lane;
-use super::{ClientError, Connection, Line, SshLine, one_session, socks};
+use super::remotes::{Remotes, Report, Wanted};
+use super::{ClientError, socks};
 use crate::BoxedStream;
 use crate::native::frame::Frame;
 use crate::native::mux::Mux;
@@ -28,58 +30,11 @@ use crate::pump::{Slack, pump};
 /// Connections of one listener at a time. More wait in the listener's queue.
 const CONNECTIONS: usize = 256;
 
-/// Connections from a host that wait to be taken, and bytes on the way of each.
+/// Connections from a host that wait to be taken.
 const HANDED: usize = 32;
-const HANDED_BYTES: usize = 64 * 1024;
 
 /// How long a SOCKS client may take to say where it wants to go.
 const SOCKS_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long something that the host connects to here may take to answer.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Told, in words, about each connection that could not be forwarded.
-pub type Report = Arc<dyn Fn(&str) + Send + Sync>;
-
-/// Where to listen or connect, here or on the host.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Endpoint {
-    /// A port of a machine.
-    Port {
-        /// Its name or address.
-        host: String,
-        /// 0 to listen on any.
-        port: u16,
-    },
-    /// A Unix socket.
-    Socket {
-        /// Its path.
-        path: String,
-    },
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Port { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Port { host, port } => write!(f, "{host}:{port}"),
-            Self::Socket { path } => f.write_str(path),
-        }
-    }
-}
-
-impl Endpoint {
-    pub(super) async fn connect(&self) -> io::Result<BoxedStream> {
-        match self {
-            Self::Port { host, port } => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await?;
-                let _ = stream.set_nodelay(true);
-                Ok(Box::new(stream))
-            }
-            Self::Socket { path } => Ok(Box::new(UnixStream::connect(path).await?)),
-        }
-    }
-}
 
 /// Where connections come in on this side. A Unix socket's file goes with it.
 #[derive(Debug)]
@@ -357,18 +312,6 @@ impl Begun {
     }
 }
 
-/// Which connections this side has asked the host for.
-#[derive(Default)]
-pub(super) struct Remotes(Mutex<HashMap<Endpoint, Wanted>>);
-
-#[derive(Clone)]
-pub(super) enum Wanted {
-    /// They go somewhere here.
-    Forwarded { to: Endpoint, report: Report },
-    /// Somebody takes them.
-    Handed(mpsc::Sender<BoxedStream>),
-}
-
 /// Where the host listens, for somebody here who takes the connections. Ends when dropped.
 pub(crate) struct RemoteListener {
     forward: RemoteForward,
@@ -388,71 +331,6 @@ impl RemoteListener {
     pub(crate) async fn accept(&mut self) -> Option<BoxedStream> {
         self.connections.recv().await
     }
-}
-
-impl Remotes {
-    fn wanted(&self) -> MutexGuard<'_, HashMap<Endpoint, Wanted>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What was asked for there.
-    pub(super) fn find(&self, from: &Endpoint) -> Option<Wanted> {
-        let wanted = self.wanted();
-        let any = match from {
-            // The answer with the port may still be on its way.
-            Endpoint::Port { host, .. } => Some(Endpoint::Port { host: host.clone(), port: 0 }),
-            Endpoint::Socket { .. } => None,
-        };
-        wanted.get(from).or_else(|| any.and_then(|any| wanted.get(&any))).cloned()
-    }
-
-    /// Lets a connection from the host in, if it was asked for.
-    pub(super) async fn take(
-        &self,
-        from: Endpoint,
-        channel: Channel<Msg>,
-        reply: ChannelOpenHandle,
-        slack: Slack,
-    ) {
-        let (to, report) = match self.find(&from) {
-            Some(Wanted::Forwarded { to, report }) => (to, report),
-            Some(Wanted::Handed(taker)) => {
-                let Some(far) = handed(&taker) else {
-                    return reply.reject(ChannelOpenFailure::ResourceShortage).await;
-                };
-                reply.accept().await;
-                tokio::spawn(pump(channel, far, slack));
-                return;
-            }
-            None => {
-                debug!(%from, "the host opened a connection that nobody asked for");
-                return reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
-            }
-        };
-        // Apart from the connection's own loop: who does not answer must not stop it.
-        tokio::spawn(async move {
-            match tokio::time::timeout(CONNECT_TIMEOUT, to.connect()).await {
-                Ok(Ok(stream)) => {
-                    reply.accept().await;
-                    pump(channel, stream, slack).await;
-                }
-                Ok(Err(error)) => {
-                    report(&format!("cannot connect to {to}: {error}"));
-                    reply.reject(ChannelOpenFailure::ConnectFailed).await;
-                }
-                Err(_) => {
-                    report(&format!("{to} does not answer"));
-                    reply.reject(ChannelOpenFailure::ConnectFailed).await;
-                }
-            }
-        });
-    }
-}
-
-/// Hands a connection to whoever takes it, and gives its other end; none when too many wait.
-pub(super) fn handed(taker: &mpsc::Sender<BoxedStream>) -> Option<DuplexStream> {
-    let (near, far) = tokio::io::duplex(HANDED_BYTES);
-    taker.try_send(Box::new(near)).is_ok().then_some(far)
 }
 
 async fn accept<F, W>(listener: Listener, serve: F)

@@ -2,79 +2,38 @@
 //! session has.
 
 mod drive;
+mod halves;
 mod stream;
 
-use std::future::poll_fn;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use bytes::Bytes;
 use sallyport_ca::CaError;
 use sallyport_ca::keys::ssh_signature;
 use sallyport_sal::Signer;
 use ssh_key::Certificate;
-use time::OffsetDateTime;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tracing::{Instrument, Span, debug};
 
+use super::credentials::Credentials;
+use super::error::ClientError;
 use super::events::{Said, believe, plain};
 use super::phases::Exchange;
-use super::{ClientError, Credentials, Output, SessionRequest, Settings, Whom, WindowSize};
+use super::request::SessionRequest;
+use super::settings::{Settings, Whom};
 use crate::capabilities::IDENTIFICATION;
-use crate::pipelined::{Breach, Event, HostKey, Limits, Login, Machine, Opening};
-use crate::session::Gone;
+use crate::pipelined::{Breach, Event, HostKey, Limits, Machine, Opening};
 use crate::{BoxedStream, Stream};
 use drive::{Driver, Start};
+use halves::Proof;
+pub(super) use halves::{BLOCK_BYTES, GOODBYE, Halves, Input, Outgoing, Told};
 pub(super) use stream::{NoStream, SubsystemStream};
 
-/// How long the goodbye may take to be written.
-pub(super) const GOODBYE: Duration = Duration::from_secs(1);
-/// Bytes read from the stream at once.
-pub(super) const BLOCK_BYTES: usize = 64 * 1024;
 /// Pieces of standard input that wait for the server.
 const QUEUED_PIECES: usize = 4;
-
-/// What a session's holder tells the connection, apart from standard input.
-pub(super) enum Told {
-    /// So many bytes of output were taken.
-    Took(usize),
-    Resize(WindowSize),
-    Signal(String),
-    Close,
-    /// The end; answered when it is written.
-    Goodbye(oneshot::Sender<()>),
-}
-
-/// Standard input.
-pub(super) enum Typed {
-    Data {
-        bytes: Bytes,
-        /// Sizes and signals that were told before, and go first.
-        requests: u64,
-    },
-    Eof,
-}
-
-/// The login, as the server is told of it.
-pub(super) struct Proof {
-    pub(super) login: String,
-    pub(super) algorithm: String,
-    pub(super) key: Vec<u8>,
-    pub(super) signature: Vec<u8>,
-    /// The certificate's end.
-    pub(super) until: u64,
-}
-
-impl Proof {
-    pub(super) fn login(&self) -> Login<'_> {
-        Login { name: &self.login, algorithm: &self.algorithm, key: &self.key }
-    }
-}
 
 /// The line of a pipelined connection.
 pub(super) struct Line {
@@ -187,39 +146,6 @@ async fn signed(key: Arc<dyn Signer>, message: Vec<u8>) -> Result<Vec<u8>, Clien
     signing.await.map_err(|_| ClientError::Ssh(russh::Error::SendError))?
 }
 
-/// What there is to say of a refusal that the host does not explain.
-pub(super) fn expired(until: u64) -> Option<String> {
-    let now = u64::try_from(OffsetDateTime::now_utc().unix_timestamp()).unwrap_or_default();
-    (until <= now).then(|| "your certificate has expired".to_owned())
-}
-
-/// Both halves of a session.
-pub(super) struct Halves {
-    pub(super) input: Input,
-    pub(super) output: Outgoing,
-}
-
-/// What goes into a session.
-pub(super) struct Input {
-    typed: mpsc::Sender<Typed>,
-    told: mpsc::UnboundedSender<Told>,
-    /// Sizes and signals that were told.
-    requests: AtomicU64,
-}
-
-impl Drop for Outgoing {
-    /// The connection looks again whether anybody reads.
-    fn drop(&mut self) {
-        let _ = self.told.send(Told::Took(0));
-    }
-}
-
-/// What comes out of a session.
-pub(super) struct Outgoing {
-    output: mpsc::UnboundedReceiver<Output>,
-    told: mpsc::UnboundedSender<Told>,
-}
-
 impl Line {
     /// Sends keys, login and session in one flight, and waits until the channel is open. `None` when there was a session
     /// before, or the connection is gone.
@@ -251,42 +177,5 @@ impl Line {
         if self.told.send(Told::Goodbye(said)).is_ok() {
             let _ = timeout(GOODBYE, done).await;
         }
-    }
-}
-
-impl Input {
-    pub(super) async fn data(&self, bytes: Bytes) -> Result<(), Gone> {
-        let requests = self.requests.load(Ordering::Acquire);
-        self.typed.send(Typed::Data { bytes, requests }).await.map_err(|_| Gone)
-    }
-
-    pub(super) async fn eof(&self) -> Result<(), Gone> {
-        self.typed.send(Typed::Eof).await.map_err(|_| Gone)
-    }
-
-    pub(super) fn tell(&self, told: Told) -> Result<(), Gone> {
-        let request = matches!(told, Told::Resize(_) | Told::Signal(_));
-        self.told.send(told).map_err(|_| Gone)?;
-        self.requests.fetch_add(request.into(), Ordering::Release);
-        Ok(())
-    }
-
-    fn into_typed(self) -> mpsc::Sender<Typed> {
-        self.typed
-    }
-}
-
-impl Outgoing {
-    /// `None` when the connection was lost.
-    pub(super) async fn next(&mut self) -> Option<Output> {
-        poll_fn(|cx| self.poll_next(cx)).await
-    }
-
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Output>> {
-        let output = ready!(self.output.poll_recv(cx));
-        if let Some(Output::Stdout(bytes) | Output::Stderr(bytes)) = &output {
-            let _ = self.told.send(Told::Took(bytes.len()));
-        }
-        Poll::Ready(output)
     }
 }

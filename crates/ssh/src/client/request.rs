@@ -7,6 +7,9 @@ use russh::Pty;
 
 use super::x11::Display;
 
+/// Longest refusal text kept, in bytes.
+pub(super) const REFUSAL_BYTES: usize = 4096;
+
 /// What runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {

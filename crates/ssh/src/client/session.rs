@@ -10,10 +10,12 @@ use russh::client::Msg;
 use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf};
 use tracing::{Instrument, Span, info_span};
 
+use super::connection::{Connection, REFUSAL_TEXT_WAIT};
+use super::error::ClientError;
 use super::native::queue::{Event, Queue};
 use super::phases::PHASE;
-use super::request::{Exit, Output, Program, SessionRequest, Terminal, WindowSize};
-use super::{ClientError, Connection, REFUSAL_TEXT_WAIT, native, pipelined};
+use super::request::{Exit, Output, Program, REFUSAL_BYTES, SessionRequest, Terminal, WindowSize};
+use super::{native, pipelined};
 use crate::native::frame::{self, Frame, Lacks};
 use crate::native::mux;
 use crate::session::{self, Gone, Size};
@@ -21,9 +23,6 @@ use crate::signal_names;
 
 /// SSH_EXTENDED_DATA_STDERR (RFC 4254 §5.2).
 const STDERR: u32 = 1;
-
-/// Longest refusal text kept, in bytes.
-pub(super) const REFUSAL_BYTES: usize = 4096;
 
 /// What comes after a refusal. OpenSSH says nothing, and leaves the channel open: then it is over all the same.
 async fn words(next: impl Future<Output = Option<ChannelMsg>>) -> Option<ChannelMsg> {

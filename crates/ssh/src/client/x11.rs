@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::Endpoint;
+use super::endpoint::Endpoint;
 use crate::BoxedStream;
 
 /// How long `xauth` may take, and a program to say who it is.

@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::queue::{Event, Queue};
-use crate::client::Connection;
+use crate::client::connection::Connection;
 use crate::native::mux::Channel;
 
 /// Longest words of a host that are kept.
@@ -31,7 +31,7 @@ pub(in crate::client) struct NativeStream {
 }
 
 impl NativeStream {
-    pub(super) fn new(channel: Channel, queue: Arc<Queue>, connection: Connection) -> Self {
+    pub(in crate::client) fn new(channel: Channel, queue: Arc<Queue>, connection: Connection) -> Self {
         let (current, words) = (Bytes::new(), Vec::new());
         Self { channel, queue, current, words, came: false, ended: false, _connection: connection }
     }

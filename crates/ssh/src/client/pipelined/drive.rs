@@ -13,11 +13,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{Span, debug, info_span};
 
-use super::{BLOCK_BYTES, GOODBYE, Proof, Told, Typed, expired};
+use super::halves::{BLOCK_BYTES, GOODBYE, Proof, Told, Typed, expired};
 use crate::Stream;
+use crate::client::error::ClientError;
 use crate::client::events::Said;
 use crate::client::phases::PHASE;
-use crate::client::{ClientError, Exit, KEEPALIVES_UNANSWERED, Output, SessionRequest, Settings};
+use crate::client::request::{Exit, Output, SessionRequest};
+use crate::client::settings::{KEEPALIVES_UNANSWERED, Settings};
 use crate::pipelined::message::Told as Ending;
 use crate::pipelined::{Asked, Breach, Event, Machine};
 

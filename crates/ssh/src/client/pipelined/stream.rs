@@ -9,9 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::PollSender;
 use tracing::debug;
 
-use super::{BLOCK_BYTES, Halves, Outgoing, Typed};
-use crate::client::session::REFUSAL_BYTES;
-use crate::client::{Exit, Output};
+use super::halves::{BLOCK_BYTES, Halves, Outgoing, Typed};
+use crate::client::request::{Exit, Output, REFUSAL_BYTES};
 
 /// Standard input and output of a program that runs. What it says on standard error has no place here, and is logged.
 pub(in crate::client) struct SubsystemStream {

@@ -7,9 +7,25 @@ use std::task::Waker;
 use bytes::{Bytes, BytesMut};
 
 use super::batch::Batch;
+use super::ports::Taker;
 use super::window::Window;
-use super::{Out, Taker};
 use crate::native::frame::{Frame, MAX_DATA, data_head};
+
+/// Data that waits on a channel to be sent, past which whoever sends waits.
+pub(super) const QUEUE_BYTES: usize = 128 * 1024;
+/// Frames that pass the data of a channel by.
+pub(super) const MAX_URGENT: usize = 256;
+
+/// What waits to be sent on a channel, in order.
+pub(super) enum Out {
+    Data {
+        errors: bool,
+        bytes: Bytes,
+    },
+    Frame(Bytes),
+    /// The last one.
+    Close(Bytes),
+}
 
 /// One channel.
 pub(super) struct Chan {

@@ -1,12 +1,15 @@
 //! One end of a channel, for whoever sends on it.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Chan, MAX_URGENT, Mux, Out, QUEUE_BYTES};
-use crate::native::frame::Frame;
+use super::chan::{Chan, MAX_URGENT, Out, QUEUE_BYTES};
+use super::ports::{NotOpened, Taker};
+use super::table::Mux;
+use crate::native::frame::{Frame, Open};
 use crate::session::Gone;
 
 /// One end of a channel. It is closed when this is dropped, behind all that was sent.
@@ -163,6 +166,43 @@ impl Channel {
         drop(state);
         woken.into_iter().for_each(std::task::Waker::wake);
         self.mux.0.work.notify_one();
+    }
+}
+
+impl Mux {
+    /// Opens a channel. Nothing is waited for. `make` makes, for its number, who takes what comes, and what of it is
+    /// given back.
+    pub(crate) fn open_with<T>(
+        &self,
+        what: Open,
+        make: impl FnOnce(u32) -> (Arc<dyn Taker>, T),
+    ) -> Result<(Channel, T), NotOpened> {
+        let mut state = self.state();
+        if state.end.is_some() || state.goodbye.is_some() {
+            return Err(NotOpened::Gone);
+        }
+        let id = state.next;
+        let mut frame = BytesMut::new();
+        Frame::Open(id, what).encode(&mut frame).map_err(NotOpened::TooLong)?;
+        // After two thousand million channels the numbers of one connection are used up.
+        state.next = id.checked_add(2).ok_or(NotOpened::Gone)?;
+        let (taker, made) = make(id);
+        let mut chan = Chan::new(taker, state.first_in, state.first_out);
+        chan.urgent.push_back(frame.freeze());
+        state.channels.insert(id, chan);
+        state.corked = false;
+        state.list(id);
+        drop(state);
+        self.0.work.notify_one();
+        Ok((Channel::new(self.clone(), id), made))
+    }
+
+    /// Lets in a channel that the far end has just opened.
+    pub(crate) fn admit(&self, id: u32, taker: Arc<dyn Taker>) -> Channel {
+        let mut state = self.state();
+        let chan = Chan::new(taker, state.first_in, state.first_out);
+        state.channels.insert(id, chan);
+        Channel::new(self.clone(), id)
     }
 }
 

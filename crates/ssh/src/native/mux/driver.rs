@@ -9,7 +9,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, Wr
 use tokio::time::{sleep, timeout};
 
 use super::batch::Batch;
-use super::{Breach, End, Mux};
+use super::ports::{Breach, End, Role};
+use super::table::Mux;
 use crate::Stream;
 use crate::native::frame::{Farewell, Frame};
 
@@ -20,15 +21,6 @@ const IDLE_BYTES: usize = 4 * 1024;
 const CORK: Duration = Duration::from_millis(10);
 /// How long the far end has to take what is said last, and to end its side.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-
-/// What a side makes of what comes.
-pub(crate) trait Role: Send {
-    /// Takes a frame of the connection, or the opening of a channel, which it admits or refuses. Must not wait.
-    ///
-    /// # Errors
-    /// When the far end may not say that.
-    fn frame(&mut self, frame: Frame) -> Result<(), Breach>;
-}
 
 /// Asking for signs of life.
 #[derive(Debug, Clone, Copy)]

@@ -1,10 +1,15 @@
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::{Bytes, BytesMut};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::chan::*;
+use super::ports::*;
+use super::table::*;
 use super::*;
-use crate::native::frame::FIRST_WINDOW;
+use crate::native::frame::*;
 
 /// Keeps what comes, and reads it when told.
 #[derive(Default)]

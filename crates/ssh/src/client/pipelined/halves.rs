@@ -1,0 +1,126 @@
+//! The two halves of a pipelined session, and what passes between them and the connection's task.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use time::OffsetDateTime;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::client::request::{Output, WindowSize};
+use crate::pipelined::Login;
+use crate::session::Gone;
+
+/// How long the goodbye may take to be written.
+pub(in crate::client) const GOODBYE: Duration = Duration::from_secs(1);
+/// Bytes read from the stream at once.
+pub(in crate::client) const BLOCK_BYTES: usize = 64 * 1024;
+
+/// What a session's holder tells the connection, apart from standard input.
+pub(in crate::client) enum Told {
+    /// So many bytes of output were taken.
+    Took(usize),
+    Resize(WindowSize),
+    Signal(String),
+    Close,
+    /// The end; answered when it is written.
+    Goodbye(oneshot::Sender<()>),
+}
+
+/// Standard input.
+pub(in crate::client) enum Typed {
+    Data {
+        bytes: Bytes,
+        /// Sizes and signals that were told before, and go first.
+        requests: u64,
+    },
+    Eof,
+}
+
+/// The login, as the server is told of it.
+pub(in crate::client) struct Proof {
+    pub(in crate::client) login: String,
+    pub(in crate::client) algorithm: String,
+    pub(in crate::client) key: Vec<u8>,
+    pub(in crate::client) signature: Vec<u8>,
+    /// The certificate's end.
+    pub(in crate::client) until: u64,
+}
+
+impl Proof {
+    pub(in crate::client) fn login(&self) -> Login<'_> {
+        Login { name: &self.login, algorithm: &self.algorithm, key: &self.key }
+    }
+}
+
+/// What there is to say of a refusal that the host does not explain.
+pub(in crate::client) fn expired(until: u64) -> Option<String> {
+    let now = u64::try_from(OffsetDateTime::now_utc().unix_timestamp()).unwrap_or_default();
+    (until <= now).then(|| "your certificate has expired".to_owned())
+}
+
+/// Both halves of a session.
+pub(in crate::client) struct Halves {
+    pub(in crate::client) input: Input,
+    pub(in crate::client) output: Outgoing,
+}
+
+/// What goes into a session.
+pub(in crate::client) struct Input {
+    pub(super) typed: mpsc::Sender<Typed>,
+    pub(super) told: mpsc::UnboundedSender<Told>,
+    /// Sizes and signals that were told.
+    pub(super) requests: AtomicU64,
+}
+
+impl Drop for Outgoing {
+    /// The connection looks again whether anybody reads.
+    fn drop(&mut self) {
+        let _ = self.told.send(Told::Took(0));
+    }
+}
+
+/// What comes out of a session.
+pub(in crate::client) struct Outgoing {
+    pub(super) output: mpsc::UnboundedReceiver<Output>,
+    pub(super) told: mpsc::UnboundedSender<Told>,
+}
+
+impl Input {
+    pub(in crate::client) async fn data(&self, bytes: Bytes) -> Result<(), Gone> {
+        let requests = self.requests.load(Ordering::Acquire);
+        self.typed.send(Typed::Data { bytes, requests }).await.map_err(|_| Gone)
+    }
+
+    pub(in crate::client) async fn eof(&self) -> Result<(), Gone> {
+        self.typed.send(Typed::Eof).await.map_err(|_| Gone)
+    }
+
+    pub(in crate::client) fn tell(&self, told: Told) -> Result<(), Gone> {
+        let request = matches!(told, Told::Resize(_) | Told::Signal(_));
+        self.told.send(told).map_err(|_| Gone)?;
+        self.requests.fetch_add(request.into(), Ordering::Release);
+        Ok(())
+    }
+
+    pub(super) fn into_typed(self) -> mpsc::Sender<Typed> {
+        self.typed
+    }
+}
+
+impl Outgoing {
+    /// `None` when the connection was lost.
+    pub(in crate::client) async fn next(&mut self) -> Option<Output> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Output>> {
+        let output = ready!(self.output.poll_recv(cx));
+        if let Some(Output::Stdout(bytes) | Output::Stderr(bytes)) = &output {
+            let _ = self.told.send(Told::Took(bytes.len()));
+        }
+        Poll::Ready(output)
+    }
+}
