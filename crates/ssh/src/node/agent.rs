@@ -7,7 +7,7 @@ use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
 
 use super::account_directory::AccountDirectory;
-use super::forward::inward::{Client, Opening};
+use super::client::{Client, Opening};
 use crate::session::Account;
 
 /// Agent connections that one session may have open at once.

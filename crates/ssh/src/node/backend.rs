@@ -11,7 +11,7 @@ use sallyport_access::Identity;
 use sallyport_access::Permit;
 use ssh_key::Certificate;
 
-use super::forward::inward::Client;
+use super::client::Client;
 use crate::BoxedStream;
 use crate::session::{Ended, Input, Kind, Output, Running, Tap, Terminal};
 

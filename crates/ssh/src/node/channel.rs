@@ -1,9 +1,8 @@
 //! One session channel: from what its client wishes to the record of its end.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use sallyport_access::SessionId;
 use sallyport_access::{Permit, RecordAt, RecordInput, RecordPolicy};
@@ -19,43 +18,14 @@ use super::door::Door;
 use super::joining::{self, Hub};
 use super::live::Entry;
 use super::record::{How, Record};
-use super::relay;
-use crate::inbound::Inbox;
+use super::relayed;
+use super::wanted::{FromClient, GOODBYE, INPUT_RECORDED, Wanted, notify};
 use crate::printable::printable;
-use crate::session::{Channel, Ended, Exit, Incoming, Input, Kind, Output, Terminal, left};
-
-/// How long a client has to take the reason for the end of its session.
-pub(super) const GOODBYE: Duration = Duration::from_secs(1);
+use crate::session::{Channel, Ended, Exit, Input, Kind, Output, left};
 
 /// Why a session that has to be recorded does not begin where it could undo that.
 const OWN_ACCOUNT: &str = "this session has to be recorded, and the node runs as the account that the session would have, which \
     could remove the recording; an administrator may run the node as root, or apart from its users' accounts";
-
-/// What a person reads before what they type or send is recorded.
-pub(super) const INPUT_RECORDED: &str = "what you type or send in this session is recorded, passwords among it, and is played back to those who may see recordings";
-
-/// What a channel asks to start.
-pub(super) struct Wanted {
-    pub(super) kind: Kind,
-    pub(super) terminal: Option<Terminal>,
-    pub(super) variables: Vec<(String, String)>,
-    /// What the person is told before it starts.
-    pub(super) notice: Option<String>,
-    /// The agent is to be reached from the session.
-    pub(super) agent: bool,
-    /// The client has an agent for whoever needs it on the way.
-    pub(super) lends_agent: bool,
-    pub(super) display: Option<DisplayAsked>,
-}
-
-pub(super) struct FromClient(pub(super) Arc<Inbox>);
-
-#[async_trait]
-impl Input for FromClient {
-    async fn next(&mut self) -> Option<Incoming> {
-        self.0.next().await
-    }
-}
 
 /// Serves a session channel to its end.
 #[tracing::instrument(name = "session", skip_all, fields(session = tracing::field::Empty))]
@@ -79,7 +49,7 @@ async fn serve(mut door: Door, mut wanted: Wanted) {
     }
     let (place, permit) = match shared.decide() {
         Ok((place, Word::Ours(permit))) => (place, permit),
-        Ok((place, Word::Theirs)) => return relay::session(door, wanted, place.as_ref()).await,
+        Ok((place, Word::Theirs)) => return relayed::session(door, wanted, place.as_ref()).await,
         Err(message) => return door.refuse(&message).await,
     };
     if wanted.terminal.is_none() && place.serves_files() && copying::is_file_server(&wanted.kind) {
@@ -103,7 +73,7 @@ async fn serve(mut door: Door, mut wanted: Wanted) {
     }
     door.quiet = wanted.terminal.is_some();
     if door.quiet {
-        let _ = live.terminal.set(door.clone());
+        let _ = live.terminal.set(Arc::new(door.clone()));
     }
     run(door, wanted, place.as_ref(), &permit, &live).await;
 }
@@ -135,7 +105,7 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
         }
     };
     let _ = live.record.set(record.clone());
-    let hub = wanted.terminal.as_ref().map(|one| Hub::new(door.clone(), record.clone(), one.size));
+    let hub = wanted.terminal.as_ref().map(|one| Hub::new(Arc::new(door.clone()), record.clone(), one.size));
     let _listed = shared.identity().map(|owner| {
         let (about, inbox) = (record.about().clone(), door.inbox.clone());
         server.live.enter(Entry::new(about, owner, record.place(), inbox, hub.clone()))
@@ -204,15 +174,6 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
     door.close().await;
     record.finish(&ended).await;
     server.sink.emit(end_event(&record, &ended, began));
-}
-
-/// Tells the person what of their wishes is left out.
-pub(super) async fn notify(door: &Door, notice: Option<String>) {
-    if let Some(notice) = notice {
-        let text = format!("sallyport: {notice}\r\n");
-        // A client that takes nothing is not waited for.
-        let _ = timeout(GOODBYE, door.send(Channel::Stderr, Bytes::from(text))).await;
-    }
 }
 
 /// The session's own variables.

@@ -6,8 +6,8 @@ use russh::server::Config;
 use russh::{MethodKind, MethodSet, SshId};
 use sallyport_sal::HybridKeyExchange;
 
-use super::HostIdentity;
 use super::apart::Apart;
+use super::identity::HostIdentity;
 use crate::algorithms::{self, TransportBy};
 use crate::capabilities::IDENTIFICATION;
 use crate::inbound;

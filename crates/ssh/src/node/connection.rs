@@ -1,23 +1,24 @@
 //! One connection, from its first byte to its last.
 
 mod handler;
+mod hold;
 mod layer;
 mod limits;
 mod login;
 pub(super) mod native;
-mod shared;
+pub(super) mod shared;
+pub(super) mod taking;
 mod wishes;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use russh::Disconnect;
 use russh::server::Config;
 use sallyport_audit::Code;
 use sallyport_sal::HybridKeyExchange;
 use sallyport_sal::uses::{self, Aside};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 
 pub(super) use shared::{Live, Shared, Word};
@@ -28,10 +29,7 @@ use crate::node::opening::Phase;
 use crate::transport::accept::Terms;
 use crate::{BoxedStream, Stream};
 use handler::Connection;
-use limits::Verdict;
-
-/// How long a client has to hear of the end after it was told, before its line is dropped.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+use hold::hold;
 
 /// How a connection begins.
 pub(super) struct Manner {
@@ -120,75 +118,4 @@ async fn supervise(line: impl Stream + 'static, shared: &Arc<Shared>, config: Ar
             let _ = shared.no_common.set(reason);
         }
     }
-}
-
-/// Holds a connection to its limits until it ends, and gives how; or none after it was cut, with the reason told.
-async fn hold<T, F: Future<Output = ()>>(
-    shared: &Arc<Shared>,
-    began: Instant,
-    mut session: impl Future<Output = T> + Unpin,
-    goodbye: impl FnOnce(String) -> F,
-) -> Option<T> {
-    let login_timeout = shared.server.config.login_timeout;
-    let login_deadline = tokio::time::sleep_until(began + login_timeout);
-    tokio::pin!(login_deadline);
-    let mut changes = shared.server.directory.changes();
-    let mut changes_end = false;
-    let mut warned = false;
-    let mut nowhere_to_go = shared.back_end.gone();
-    let (reason, is_ours) = loop {
-        let ask_again = match shared.limits(warned) {
-            Verdict::Over(reason) => break (reason, true),
-            Verdict::Warn(told) => {
-                warned = true;
-                shared.tell_terminals(&told);
-                continue;
-            }
-            Verdict::Fine(ask_again) => ask_again,
-        };
-        tokio::select! {
-            ended = &mut session => return Some(ended),
-            () = &mut login_deadline, if shared.access.get().is_none() => {
-                break (format!("no login within {} s", login_timeout.as_secs()), true);
-            }
-            () = shared.wake.notified() => {
-                // A lock may have come while the login was decided.
-                if let Some(reason) = shared.ending() {
-                    break (reason, true);
-                }
-            }
-            changed = changes.changed(), if !changes_end => {
-                changes_end = changed.is_err();
-                if let Some(reason) = shared.locked() {
-                    break (reason, true);
-                }
-            }
-            reason = &mut nowhere_to_go => break (reason, false),
-            () = sleep(ask_again) => {}
-        }
-    };
-    tracing::info!(%reason, "cutting a connection");
-    if is_ours {
-        let sessions = shared.sessions_running();
-        if shared.access.get().is_some() {
-            let event = shared.event(Code::SessionCut).message(&reason);
-            shared.server.sink.emit(event.field("sessions", sessions));
-        }
-        // Otherwise whoever was there has told the sessions, or they find that nobody is.
-        shared.cut(&reason);
-    }
-    // The sessions say it on their standard error; when they have, or have had their time, the line goes.
-    let sessions_gone = async {
-        while shared.sessions_running() > 0 {
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let _ = timeout(LAST_WORDS, sessions_gone).await;
-    let goodbye = async {
-        goodbye(reason).await;
-        let _ = (&mut session).await;
-    };
-    let _ = timeout(LAST_WORDS, goodbye).await;
-    shared.line.cancel();
-    None
 }

@@ -7,8 +7,7 @@ use bytes::Bytes;
 use russh::server::{ChannelOpenHandle, Handle, Msg};
 use russh::{ChannelOpenFailure, ChannelWriteHalf};
 
-use super::connection::Shared;
-use super::forward::inward::Client;
+use super::connection::shared::Shared;
 use crate::inbound::{Inbox, ToClient};
 use crate::native::frame::{Frame, Lacks};
 use crate::native::mux;
@@ -20,7 +19,7 @@ pub(super) const REFUSED_STATUS: u32 = 255;
 
 /// How a channel's client is reached.
 #[derive(Clone)]
-enum Way {
+pub(super) enum Way {
     Ssh { write: Arc<ChannelWriteHalf<Msg>>, handle: Handle },
     Native(Arc<mux::Channel>),
 }
@@ -28,7 +27,7 @@ enum Way {
 /// The client's side of a channel.
 #[derive(Clone)]
 pub(super) struct Door {
-    way: Way,
+    pub(super) way: Way,
     pub(super) inbox: Arc<Inbox>,
     pub(super) shared: Arc<Shared>,
     /// A person at a terminal is active when they type; a transfer, when bytes flow either way.
@@ -54,14 +53,6 @@ impl Door {
         match &self.way {
             Way::Ssh { .. } => "ssh",
             Way::Native(_) => "native",
-        }
-    }
-
-    /// The client, for whoever opens channels towards it.
-    pub(super) fn client(&self) -> Client {
-        match &self.way {
-            Way::Ssh { handle, .. } => Client::ssh(handle.clone(), self.shared.clone()),
-            Way::Native(channel) => Client::native(channel.mux().clone(), self.shared.clone()),
         }
     }
 

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use super::agent::AgentSocket;
 use super::apart::Apart;
 use super::backend::{Asked, BackEnd, Connected, DisplayAsked, Listener, Place, Proof, Reach, Target};
-use super::forward::inward::Client;
+use super::client::Client;
 use super::x11::Display;
 use crate::BoxedStream;
 use crate::session::logins::{self, LoginRecords, Who};

@@ -18,50 +18,55 @@ mod agent;
 mod apart;
 mod backend;
 mod channel;
+mod client;
 mod config;
 mod connection;
 mod copying;
+mod directory;
 mod door;
 mod forward;
+mod identity;
+mod info;
 mod joining;
 mod live;
 mod local;
 mod opening;
 mod record;
 mod relay;
+mod relayed;
 mod remote;
+mod reserved;
+mod services;
 mod signals;
+mod wanted;
 mod x11;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use russh::server::Config;
-use sallyport_access::{HostId, Identity, Lock, Node, Policies};
 use sallyport_audit::Sink;
 use sallyport_audit::recording::Recorders;
-use sallyport_ca::keys::SshKeyPair;
-use sallyport_ca::{CaError, Trust};
-use sallyport_sal::{HybridKeyExchange, KeyAlgorithm, Signer};
-use ssh_key::{Certificate, PrivateKey};
-use time::OffsetDateTime;
-use tokio::sync::{Notify, watch};
+use sallyport_sal::HybridKeyExchange;
+use tokio::sync::Notify;
 
 pub use apart::Apart;
 pub use config::NodeConfig;
 pub(crate) use config::inside;
-pub use joining::{JOIN_LOGIN, Participant};
+pub use directory::Directory;
+pub use identity::{HostIdentity, HostKey, NodeError};
+pub use info::{ConnectionInfo, NativeLogin};
+pub use joining::Participant;
 pub use live::{Change, EndSession, LiveEntry, LiveSession, LiveSessions};
 pub use relay::Relay;
 pub use remote::{AgentLogin, LoginBy, ServerProof, Upstream};
+pub use reserved::JOIN_LOGIN;
 
-use crate::capabilities::Sighting;
-use crate::rsa_keys::{self, HostSigner};
+use crate::rsa_keys::HostSigner;
 use crate::session::{Ends, Ready};
 use crate::transport::Host;
 use crate::transport::accept::Terms;
@@ -71,184 +76,23 @@ use connection::{Manner, Shared};
 use local::Local;
 use opening::Phase;
 use remote::Remote;
-
-/// What the node knows of its cluster, and whom it tells of its clients. It answers from memory: the decision waits for
-/// it.
-pub trait Directory: Send + Sync + fmt::Debug {
-    /// The authorities.
-    fn trust(&self) -> Arc<Trust>;
-    /// The roles.
-    fn policies(&self) -> Arc<Policies>;
-    /// The locks.
-    fn locks(&self) -> Arc<[Lock]>;
-    /// This node.
-    fn node(&self) -> Arc<Node>;
-    /// The host that serves it, by whose id the sessions are told from those of others. Default: the node itself; where a
-    /// proxy stands before a server, the proxy.
-    fn host(&self) -> HostId {
-        self.node().id
-    }
-    /// A counter that changes whenever one of the others does. Live sessions are checked against the locks then.
-    fn changes(&self) -> watch::Receiver<u64>;
-    /// A client has proven who it is, or is gone without. Must not wait: the connection does. Default: not remembered.
-    fn saw(&self, _: Sighting) {}
-}
+use services::Services;
 
 /// Longest time that a server which stops waits for what it has cut: longer than the ends of sessions take, here and at
 /// registered servers.
 pub const CUT_PATIENCE: Duration = Duration::from_secs(7);
-
-/// Where a host key is.
-#[derive(Debug, Clone)]
-pub enum HostKey<'a> {
-    /// In this process's memory.
-    Memory(&'a SshKeyPair),
-    /// In a custody that signs and does not give it out. The SSH library has no hook for these:
-    /// [`HostIdentity::new`] refuses them until it has.
-    Held(Arc<dyn Signer>),
-}
-
-impl<'a> From<&'a SshKeyPair> for HostKey<'a> {
-    fn from(key: &'a SshKeyPair) -> Self {
-        Self::Memory(key)
-    }
-}
-
-/// What a node proves itself with: its host key and the cluster's certificate for it.
-#[derive(Clone)]
-pub struct HostIdentity {
-    key: PrivateKey,
-    /// None for a key that is believed by itself.
-    certificate: Option<Certificate>,
-    /// Keeps an RSA key signing.
-    signer: Option<Arc<HostSigner>>,
-    /// The same for [`crate::transport`].
-    host: Arc<Host>,
-}
-
-impl HostIdentity {
-    /// From a host key and the certificate line that the authority issued for it.
-    ///
-    /// # Errors
-    /// [`NodeError::HostCertificate`] when the certificate is malformed or for another key,
-    /// [`NodeError::HostKeyHeld`] when the key is not in memory.
-    pub fn new<'a>(key: impl Into<HostKey<'a>>, certificate: &str) -> Result<Self, NodeError> {
-        let key = match key.into() {
-            HostKey::Memory(key) => key,
-            HostKey::Held(signer) => {
-                return Err(NodeError::HostKeyHeld { algorithm: signer.algorithm() });
-            }
-        };
-        let certificate = Certificate::from_openssh(certificate)
-            .map_err(|error| NodeError::HostCertificate { reason: error.to_string() })?;
-        if certificate.public_key() != key.private_key().public_key().key_data() {
-            return Err(NodeError::HostCertificate { reason: "it is for another key".to_owned() });
-        }
-        let unusable = |error: CaError| NodeError::HostCertificate { reason: error.to_string() };
-        let host = Arc::new(Host::new(key.signer(), Some(&certificate)).map_err(unusable)?);
-        let (key, signer) = rsa_keys::host_key(key).map_err(unusable)?;
-        Ok(Self { key, certificate: Some(certificate), signer, host })
-    }
-
-    /// A key that is believed by itself: its clients know it beforehand.
-    ///
-    /// # Errors
-    /// [`NodeError::HostKey`] when it cannot sign here.
-    pub fn plain(key: &SshKeyPair) -> Result<Self, NodeError> {
-        let unusable = |error: CaError| NodeError::HostKey { reason: error.to_string() };
-        let host = Arc::new(Host::new(key.signer(), None).map_err(unusable)?);
-        let (key, signer) = rsa_keys::host_key(key).map_err(unusable)?;
-        Ok(Self { key, certificate: None, signer, host })
-    }
-
-    /// When the certificate ends.
-    #[must_use]
-    pub fn valid_before(&self) -> Option<OffsetDateTime> {
-        i64::try_from(self.certificate.as_ref()?.valid_before())
-            .ok()
-            .and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok())
-    }
-}
-
-impl fmt::Debug for HostIdentity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostIdentity")
-            .field("certificate", &self.certificate.as_ref().map(Certificate::key_id))
-            .finish_non_exhaustive()
-    }
-}
-
-/// Why a node cannot serve.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum NodeError {
-    /// The host certificate is not usable.
-    #[error("the host certificate is not usable: {reason}; let the node join again")]
-    HostCertificate {
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The host key is not usable.
-    #[error("the host key is not usable: {reason}")]
-    HostKey {
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The host key is in a custody that does not give it out.
-    #[error(
-        "the {algorithm} host key is not in memory, and russh signs with host keys from memory only; keep the host key in a file, and the user and CA keys in the token"
-    )]
-    HostKeyHeld {
-        /// Its type.
-        algorithm: KeyAlgorithm,
-    },
-    /// Ourselves: something that is built in does not work.
-    #[error("what is built in does not work: {reason}")]
-    Internal {
-        /// What.
-        reason: String,
-    },
-}
-
-/// Where a connection comes from.
-#[derive(Debug, Clone, Default)]
-pub struct ConnectionInfo {
-    /// The client, as the proxy or the listener saw it.
-    pub client_addr: Option<SocketAddr>,
-    /// The address is the word of a proxy in another process, and events say so. Default: it was seen here.
-    pub told_by_proxy: bool,
-    /// Around the connection's beginning, for traces: the phases up to the first byte of the first session become its
-    /// parts, and with that byte it ends. Default: none.
-    pub opening: Option<tracing::Span>,
-}
-
-/// Somebody who has proven who they are to whoever brings their connection.
-#[derive(Debug, Clone)]
-pub struct NativeLogin {
-    /// Who. Its end, locks and policy are checked here, now and at every session; that it is authentic is not.
-    pub identity: Identity,
-    /// What names the proof in the audit log when they are refused: the fingerprint or number of their certificate.
-    pub proof: String,
-}
 
 /// The SSH server. Cheap to clone; all clones are one server.
 #[derive(Clone)]
 pub struct NodeServer(Arc<Inner>);
 
 struct Inner {
-    config: NodeConfig,
+    services: Arc<Services>,
     ready: Ready,
     ssh: RwLock<Face>,
-    directory: Arc<dyn Directory>,
-    sink: Arc<dyn Sink>,
-    /// None where nothing runs that would be recorded.
-    recorders: Option<Recorders>,
     connections: Mutex<HashMap<u64, Arc<Shared>>>,
-    live: LiveSessions,
     next: AtomicU64,
     ended: Notify,
-    /// Sessions, and what ends those that were cut: both may last longer than their connection.
-    ends: Ends,
 }
 
 /// What connections are begun with. Each keeps it to its end.
@@ -330,24 +174,22 @@ impl NodeServer {
     ) -> Self {
         let ssh = RwLock::new(Face::new(&config, host));
         let ready = Ready::new(config.helper.clone());
+        let ends = Ends::default();
+        let services = Arc::new(Services { config, directory, sink, recorders, live, ends });
         Self(Arc::new(Inner {
-            config,
+            services,
             ready,
             ssh,
-            directory,
-            sink,
-            recorders,
             connections: Mutex::default(),
-            live,
             next: AtomicU64::new(0),
             ended: Notify::new(),
-            ends: Ends::default(),
         }))
     }
 
     /// Proves itself by another key or certificate from the next connection on.
     pub fn set_host(&self, host: &HostIdentity) {
-        *self.0.ssh.write().unwrap_or_else(PoisonError::into_inner) = Face::new(&self.0.config, host);
+        *self.0.ssh.write().unwrap_or_else(PoisonError::into_inner) =
+            Face::new(&self.0.services.config, host);
     }
 
     /// Serves one connection to its end.
@@ -381,7 +223,7 @@ impl NodeServer {
 
     fn local(&self, info: &ConnectionInfo) -> Arc<dyn BackEnd> {
         signals::default_for_sessions();
-        let config = &self.0.config;
+        let config = &self.0.services.config;
         Arc::new(Local {
             ready: self.0.ready.clone(),
             gateway_ports: config.gateway_ports,
@@ -392,7 +234,7 @@ impl NodeServer {
             apart: config.apart.clone(),
             pam_session: config.pam_session,
             out_of_reach: config.out_of_reach,
-            ends: self.0.ends.clone(),
+            ends: self.0.services.ends.clone(),
             from: info.client_addr.map(|address| address.ip()),
         })
     }
@@ -400,7 +242,7 @@ impl NodeServer {
     /// Lists a connection for as long as the second lives.
     fn enter(&self, back_end: Arc<dyn BackEnd>, info: ConnectionInfo, first: Phase) -> (Arc<Shared>, Listed) {
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
-        let shared = Shared::new(self.0.clone(), info, back_end, first);
+        let shared = Shared::new(self.0.services.clone(), info, back_end, first);
         self.connections().insert(number, shared.clone());
         (shared, Listed { server: self.0.clone(), number })
     }
@@ -427,14 +269,14 @@ impl NodeServer {
             // Keeps an RSA key signing.
             let face = self.face();
             // Asked for every connection, so that a change of suite is felt at once.
-            let demand = self.0.directory.trust().suite().key_exchange();
-            connection::serve(stream, shared, face.manner(&self.0.config, demand)).await;
+            let demand = self.0.services.directory.trust().suite().key_exchange();
+            connection::serve(stream, shared, face.manner(&self.0.services.config, demand)).await;
         })
     }
 
     /// Where tasks are counted for which [`NodeServer::drain`] waits.
     fn ends(&self) -> Ends {
-        self.0.ends.clone()
+        self.0.services.ends.clone()
     }
 
     fn face(&self) -> Face {
@@ -444,7 +286,7 @@ impl NodeServer {
     /// The sessions that run, to be listed and ended.
     #[must_use]
     pub fn live(&self) -> LiveSessions {
-        self.0.live.clone()
+        self.0.services.live.clone()
     }
 
     /// Connections that are open.
@@ -470,7 +312,7 @@ impl NodeServer {
         }
         let over = async {
             self.empty().await;
-            self.0.ends.over().await;
+            self.0.services.ends.over().await;
         };
         if tokio::time::timeout(CUT_PATIENCE, over).await.is_err() {
             tracing::warn!("what some sessions ran is not known to have ended");
@@ -508,20 +350,5 @@ impl Drop for Listed {
     fn drop(&mut self) {
         self.server.connections.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
         self.server.ended.notify_waiters();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use sallyport_sal::MemoryKey;
-
-    use super::*;
-
-    #[test]
-    fn a_host_key_that_cannot_be_had_is_refused_in_words() {
-        let held = HostKey::Held(Arc::new(MemoryKey::generate(KeyAlgorithm::Ed25519).unwrap()));
-        let error = HostIdentity::new(held, "").unwrap_err().to_string();
-        assert!(error.contains("russh signs with host keys from memory only"), "{error}");
     }
 }

@@ -12,22 +12,18 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use sallyport_access::Permit;
 use sallyport_access::{HostId, Identity, Labels, Lock, Node, NodeKind, NodeName, Policies};
-use sallyport_audit::{Event, Sink};
 use sallyport_ca::Trust;
 use sallyport_sal::HybridKeyExchange;
 use tokio::sync::watch;
-use tokio::time::timeout;
 
-use super::backend::{Asked, BackEnd, Place, Proof};
-use super::channel::{FromClient, GOODBYE, Wanted, notify};
-use super::door::Door;
+use super::backend::{BackEnd, Place, Proof};
 use super::opening::Phase;
-use super::remote::{AGENT_VARIABLE, RemotePlace};
+use super::relayed::Nobody;
+use super::remote::RemotePlace;
 use super::{
     ConnectionInfo, Directory, HostIdentity, LiveSessions, NodeConfig, NodeError, NodeServer, connection,
 };
 use crate::client::Settings;
-use crate::session::{Happening, Stop, Tap};
 use crate::{BoxedStream, Stream};
 
 /// Connections that one client may have forwarded at once. The node has its own, smaller limit.
@@ -91,7 +87,7 @@ impl Relay {
             // Keeps an RSA key signing. What the suite asks of key exchanges is for networks, which this connection does not
             // see.
             let face = self.0.face();
-            let manner = face.manner(&self.0.0.config, HybridKeyExchange::Preferred);
+            let manner = face.manner(&self.0.0.services.config, HybridKeyExchange::Preferred);
             connection::serve(client, shared, manner).await;
         })
     }
@@ -120,49 +116,6 @@ impl BackEnd for Onward {
 
     async fn gone(&self) -> String {
         self.place.ended().await
-    }
-}
-
-/// Hands a session on, and its end back.
-pub(super) async fn session(door: Door, wanted: Wanted, place: &dyn Place) {
-    let Wanted { kind, terminal, variables: mut environment, notice, agent, mut display, .. } = wanted;
-    notify(&door, notice).await;
-    // That would ask for the agent; see `RemotePlace::agent`.
-    environment.retain(|(name, _)| name != AGENT_VARIABLE);
-    let mut reaches = Vec::new();
-    if agent {
-        reaches.extend(place.agent(door.client()).await);
-    }
-    if let Some(asked) = &display {
-        match place.display(door.client(), asked).await {
-            Ok(reach) => reaches.push(reach),
-            Err(_) => display = None,
-        }
-    }
-    environment.extend(reaches.iter().flat_map(|reach| reach.environment.iter().cloned()));
-    let asked = Asked { kind, terminal, environment, hash_files: false, from: None, display };
-    let input = Box::new(FromClient(door.inbox.clone()));
-    let ended = place.run(asked, None, input, Arc::new(door.clone()), Arc::new(Nobody)).await;
-    drop(reaches);
-    if let Some(reason) = &ended.cut {
-        // A client that takes nothing is not waited for.
-        let _ = timeout(GOODBYE, door.refuse(reason)).await;
-    }
-    door.close().await;
-}
-
-/// Whom what happens is told: the node tells it.
-#[derive(Debug)]
-struct Nobody;
-
-impl Sink for Nobody {
-    fn emit(&self, _: Event) {}
-}
-
-#[async_trait]
-impl Tap for Nobody {
-    async fn happened(&self, _: Happening) -> Result<(), Stop> {
-        Ok(())
     }
 }
 

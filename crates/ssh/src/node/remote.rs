@@ -22,16 +22,16 @@ use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use super::backend::{Asked, BackEnd, Connected, DisplayAsked, Listener, Place, Proof, Reach, Target};
+use super::client::Client;
 use super::copying;
-use super::forward::inward::Client;
 use crate::agent::UserAgent;
 use crate::client::{
     self, ClientError, Connection, Credentials, Display, Endpoint, Extras, NativeExtras, Program,
-    RemoteListener, SessionInput, SessionRequest, Settings, WindowSize,
+    RemoteListener, SessionRequest, Settings,
 };
 use crate::session::{Ended, Ends, Input, Kind, Output, Running, Tap, Terminal};
 use crate::{BoxedStream, Stream};
-use carry::{CUT_GRACE, Files, Server, carry};
+use carry::{Files, Server, carry, window};
 use lent::{Lent, LentDisplay, agent_of};
 
 /// Longest time from a user's proof to a login on the server.
@@ -265,35 +265,6 @@ impl RemotePlace {
     }
 }
 
-/// Hangs up on the session on the server when it is no longer carried.
-struct HangUp {
-    input: Option<SessionInput>,
-    /// The process has been told already.
-    told: bool,
-    ends: Ends,
-}
-
-impl Drop for HangUp {
-    fn drop(&mut self) {
-        if let (Some(input), Ok(runtime)) = (self.input.take(), tokio::runtime::Handle::try_current()) {
-            let told = self.told;
-            self.ends.tasks.spawn_on(
-                async move {
-                    let hang_up = async {
-                        if !told {
-                            let _ = input.signal("HUP").await;
-                        }
-                        let _ = input.close().await;
-                    };
-                    // A server that takes nothing is not waited for.
-                    let _ = timeout(CUT_GRACE * 2, hang_up).await;
-                },
-                &runtime,
-            );
-        }
-    }
-}
-
 #[async_trait]
 impl Place for RemotePlace {
     async fn run(
@@ -414,15 +385,5 @@ impl RemotePlace {
             Arc::new(Display::of(Arc::new(origin), &protocol, &cookie, screen, single))
         });
         SessionRequest { program, terminal, environment, forward_agent, display }
-    }
-}
-
-fn window(size: crate::session::Size) -> WindowSize {
-    let narrow = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
-    WindowSize {
-        columns: narrow(size.columns),
-        rows: narrow(size.rows),
-        width: narrow(size.width),
-        height: narrow(size.height),
     }
 }

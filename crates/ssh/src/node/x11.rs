@@ -12,7 +12,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::account_directory::AccountDirectory;
 use super::backend::DisplayAsked;
-use super::forward::inward::{Client, Opening};
+use super::client::{Client, Opening};
 use crate::session::Account;
 
 /// The first display, as sshd's X11DisplayOffset: lower ones are real.

@@ -16,7 +16,7 @@ use crate::inbound::{Inbound, Inbox, PastWindow};
 use crate::node::backend::{DisplayAsked, Target};
 use crate::node::channel;
 use crate::node::door::Door;
-use crate::node::forward::inward::{self, Client, Listening};
+use crate::node::forward::inward::{self, Caller, Listening};
 use crate::node::forward::{self, outward};
 use crate::node::opening::Phase;
 use crate::session::{Incoming, Kind, Size, Terminal};
@@ -100,7 +100,7 @@ impl Connection {
         let listening =
             match inward::has_room(self.listening.len(), self.listening.contains_key(&target), &target) {
                 Ok(()) => {
-                    let client = Client::ssh(session.handle(), self.shared.clone());
+                    let client = Caller::ssh(session.handle(), self.shared.clone());
                     inward::listen(client, target.clone()).await
                 }
                 Err(message) => Err(message),

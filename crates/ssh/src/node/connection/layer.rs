@@ -8,7 +8,7 @@ use russh::server::Config;
 use tokio::time::Instant;
 
 use super::handler::Connection;
-use super::hold;
+use super::hold::hold;
 use super::login::{self, certified};
 use super::shared::Shared;
 use crate::BoxedStream;

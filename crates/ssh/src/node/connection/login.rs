@@ -13,8 +13,8 @@ use super::shared::{Access, Granted, Shared};
 use crate::algorithms::refusal;
 use crate::capabilities;
 use crate::node::backend::Proof;
-use crate::node::joining::JOIN_LOGIN;
 use crate::node::opening::Phase;
+use crate::node::reserved::JOIN_LOGIN;
 
 /// What a client reads before it logs in, where it does not say that it knows certificates.
 pub(super) fn banner(shared: &Shared) -> Option<String> {

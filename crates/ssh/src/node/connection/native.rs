@@ -3,27 +3,29 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use sallyport_audit::Code;
 use sallyport_audit::recording::Direction;
 use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 
+use super::hold::hold;
+use super::login;
 use super::shared::Shared;
-use super::wishes::{Wishes, system_signal};
-use super::{hold, login};
+use super::taking::Taking;
+use super::wishes::Wishes;
 use crate::client::{Endpoint, Program};
-use crate::inbound::{Inbox, Line};
+use crate::inbound::Line;
 use crate::native::frame::{FIRST_WINDOW, Farewell, Frame, Hello, Lacks, Open, Session, VERSION};
-use crate::native::mux::{self, Breach, Keepalive, Mux, NotOpened, Role, Side, Taker};
-use crate::node::NativeLogin;
+use crate::native::mux::{self, Breach, Keepalive, Mux, Role, Side};
 use crate::node::backend::{DisplayAsked, Proof, Target};
 use crate::node::channel;
 use crate::node::door::Door;
-use crate::node::forward::inward::{self, Client, Listening};
+use crate::node::forward::inward::{self, Caller, Listening};
 use crate::node::forward::{self, outward};
+use crate::node::info::NativeLogin;
 use crate::node::opening::Phase;
-use crate::session::{Incoming, Kind};
+use crate::session::Kind;
 use crate::{BoxedStream, Stream};
 
 /// The most that a client may have us send on a channel before it is heard of.
@@ -90,74 +92,6 @@ async fn greet(mut line: impl Stream, shared: &Arc<Shared>, login: NativeLogin) 
         tracing::debug!(reason = %end.reason, "the connection ended");
     }
     shared.pressure.end();
-}
-
-/// Opens a channel towards the client.
-///
-/// # Errors
-/// In words, why not.
-pub(in crate::node) fn open(
-    mux: &Mux,
-    shared: &Arc<Shared>,
-    what: Open,
-) -> Result<(mux::Channel, Arc<Inbox>), String> {
-    // The number is known when it is open; nothing can have come by then that was not counted.
-    mux.open_with(what, |id| {
-        let inbox = mux.inbox(&shared.pressure, id);
-        let taker = Taking { inbox: inbox.clone(), shared: shared.clone(), carries: true };
-        (Arc::new(taker) as Arc<dyn Taker>, inbox)
-    })
-    .map_err(|error| match error {
-        NotOpened::Gone => "the client is gone".to_owned(),
-        NotOpened::TooLong(error) => error.to_string(),
-    })
-}
-
-/// Takes what comes on a channel into its inbox.
-struct Taking {
-    inbox: Arc<Inbox>,
-    shared: Arc<Shared>,
-    /// It carries a connection, which gets all that the client has sent before it closed; the end of a session's
-    /// channel is a hang-up.
-    carries: bool,
-}
-
-impl Taker for Taking {
-    fn data(&self, errors: bool, bytes: Bytes) {
-        self.shared.touch();
-        // Nothing here reads what is no standard input; its window is not granted anew.
-        if !errors {
-            self.inbox.accept_whole(&bytes);
-        }
-    }
-
-    fn eof(&self) {
-        self.inbox.end();
-    }
-
-    fn closed(&self) {
-        if self.carries {
-            self.inbox.close();
-        } else {
-            self.inbox.hang_up();
-        }
-    }
-
-    fn gone(&self, _: Option<String>) {
-        self.inbox.leave();
-    }
-
-    fn frame(&self, frame: Frame) {
-        self.shared.touch();
-        let request = match frame {
-            Frame::Resize(_, size) => Some(Incoming::Resize(size)),
-            Frame::Signal(_, name) => system_signal(&name).map(Incoming::Signal),
-            _ => None,
-        };
-        if let Some(Err(error)) = request.map(|request| self.inbox.request(request)) {
-            self.inbox.cut(&error.to_string());
-        }
-    }
 }
 
 /// Where the node listens for the client, by what the client calls it; none while it is being made.
@@ -278,7 +212,7 @@ impl Face {
             listening.insert(target.clone(), None);
         }
         let (listening, mux) = (self.listening.clone(), self.mux.clone());
-        let client = Client::native(mux.clone(), self.shared.clone());
+        let client = Caller::native(mux.clone(), self.shared.clone());
         let listen = async move {
             let made = inward::listen(client, target.clone()).await;
             let answer = {

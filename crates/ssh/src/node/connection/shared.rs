@@ -19,13 +19,12 @@ use super::limits::{self, Moment, Verdict};
 use crate::capabilities::{Offered, Sighting, Whose};
 use crate::inbound::{Gate, Inbox, Pressure};
 use crate::node::backend::{BackEnd, Place};
-use crate::node::door::Door;
-use crate::node::forward::inward::Slot;
-use crate::node::joining;
+use crate::node::info::ConnectionInfo;
 use crate::node::opening::{Opening, Phase};
 use crate::node::record::Record;
-use crate::node::{ConnectionInfo, Inner};
-use crate::session::Channel;
+use crate::node::reserved::JOIN_LOGIN;
+use crate::node::services::Services;
+use crate::session::{Channel, Output};
 
 /// What authentication found.
 pub(in crate::node) enum Access {
@@ -63,7 +62,7 @@ pub(in crate::node) struct Granted {
 
 /// What the parts of one connection share.
 pub(in crate::node) struct Shared {
-    pub(in crate::node) server: Arc<Inner>,
+    pub(in crate::node) server: Arc<Services>,
     pub(in crate::node) info: ConnectionInfo,
     pub(in crate::node) opening: Opening,
     /// What serves whoever is let in.
@@ -95,12 +94,18 @@ pub(in crate::node) struct Live {
     pub(in crate::node) inbox: Arc<Inbox>,
     pub(in crate::node) record: OnceLock<Arc<Record>>,
     /// Where its person reads, when they sit at a terminal.
-    pub(in crate::node) terminal: OnceLock<Door>,
+    pub(in crate::node) terminal: OnceLock<Arc<dyn Output>>,
+}
+
+/// An inbox that is looked for, or that waits to be taken.
+enum Slot {
+    Waiting(oneshot::Sender<Arc<Inbox>>),
+    Ready(Arc<Inbox>),
 }
 
 impl Shared {
     pub(in crate::node) fn new(
-        server: Arc<Inner>,
+        server: Arc<Services>,
         mut info: ConnectionInfo,
         back_end: Arc<dyn BackEnd>,
         first: Phase,
@@ -229,9 +234,9 @@ impl Shared {
     /// Tells the people who sit at terminals of this connection; nobody is waited for.
     pub(super) fn tell_terminals(&self, message: &str) {
         for live in self.live().iter().filter_map(Weak::upgrade) {
-            if let Some(door) = live.terminal.get().cloned() {
+            if let Some(terminal) = live.terminal.get().cloned() {
                 let text = format!("\r\nsallyport: {message}\r\n");
-                tokio::spawn(async move { door.send(Channel::Stderr, text.into()).await });
+                tokio::spawn(async move { terminal.data(Channel::Stderr, text.into()).await });
             }
         }
     }
@@ -355,10 +360,9 @@ impl Shared {
             }
             Some(Access::Elsewhere(place)) => Ok((place.clone(), Word::Theirs)),
             Some(Access::Refused { message }) => Err(message.clone()),
-            Some(Access::Joining(_)) => Err(format!(
-                "the login {} is for joining sessions, and for nothing else",
-                joining::JOIN_LOGIN
-            )),
+            Some(Access::Joining(_)) => {
+                Err(format!("the login {} is for joining sessions, and for nothing else", JOIN_LOGIN))
+            }
             None => Err("log in first".to_owned()),
         }
     }

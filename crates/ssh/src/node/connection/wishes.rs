@@ -4,7 +4,7 @@ use sallyport_audit::Code;
 
 use super::shared::Shared;
 use crate::node::backend::DisplayAsked;
-use crate::node::channel::Wanted;
+use crate::node::wanted::Wanted;
 use crate::session::{Kind, Signal, Terminal};
 
 /// Bounds of the variables that one session may set.

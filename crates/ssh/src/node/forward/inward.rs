@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use russh::server::{Handle, Msg};
 use sallyport_audit::Code;
 use sallyport_audit::recording::Direction;
-use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -16,12 +16,12 @@ use tracing::Instrument;
 use super::{About, CONNECT_TIMEOUT, Passage, Room, check};
 use crate::BoxedStream;
 use crate::client::Endpoint;
-use crate::inbound::Inbox;
 use crate::native::frame::Open;
 use crate::native::mux::Mux;
 use crate::node::backend::{Listener, Target};
-use crate::node::connection::{Shared, native};
-use crate::node::door::Door;
+use crate::node::client::{Carries, Client, Opening};
+use crate::node::connection::{Shared, taking};
+use crate::node::door::{Door, Way as ByProtocol};
 
 /// Places where one SSH connection may have the node listen.
 const MAX_LISTENERS: usize = 32;
@@ -32,34 +32,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// Failures in a row after which a listener is given up.
 const ACCEPT_FAILURES: usize = 100;
 
-/// What a connection to the client is.
-#[derive(Debug, Clone)]
-pub(crate) enum Opening {
-    /// To its agent.
-    Agent,
-    /// To its display.
-    X11 {
-        /// What the session's programs call it.
-        display: String,
-        /// Who connected, as an address and a port.
-        from: (String, u32),
-    },
-    /// To what it forwards from a port.
-    Port {
-        /// Where the node listens, in the client's words.
-        address: String,
-        /// The port, as allocated.
-        port: u32,
-        /// Who connected.
-        from: (String, u32),
-    },
-    /// To what it forwards from a Unix socket.
-    Socket {
-        /// Where the node listens.
-        path: String,
-    },
-}
-
 /// How channels are opened towards a client.
 #[derive(Clone)]
 enum Way {
@@ -67,31 +39,42 @@ enum Way {
     Native(Mux),
 }
 
-/// The client of a connection, for whoever opens channels towards it.
+/// The client of a connection, by the protocol that it speaks.
 #[derive(Clone)]
-pub(crate) struct Client {
+pub(in crate::node) struct Caller {
     way: Way,
     shared: Arc<Shared>,
 }
 
-impl Client {
+#[async_trait]
+impl Carries for Caller {
+    async fn carry(&self, opening: Opening, stream: BoxedStream) {
+        let cut = CancellationToken::new();
+        let _guard = cut.clone().drop_guard();
+        let client = self.clone();
+        let carrying = async move { client.carry_until(opening, stream, &cut).await };
+        let _ = tokio::spawn(carrying.in_current_span()).await;
+    }
+}
+
+impl Door {
+    /// The client, for those who open channels towards it.
+    pub(in crate::node) fn client(&self) -> Client {
+        let shared = self.shared.clone();
+        Client::new(Arc::new(match &self.way {
+            ByProtocol::Ssh { handle, .. } => Caller::ssh(handle.clone(), shared),
+            ByProtocol::Native(channel) => Caller::native(channel.mux().clone(), shared),
+        }))
+    }
+}
+
+impl Caller {
     pub(in crate::node) fn ssh(handle: Handle, shared: Arc<Shared>) -> Self {
         Self { way: Way::Ssh(handle), shared }
     }
 
     pub(in crate::node) fn native(mux: Mux, shared: Arc<Shared>) -> Self {
         Self { way: Way::Native(mux), shared }
-    }
-
-    /// Connects a stream to the client and carries bytes until either has ended. What the client does not let in is
-    /// closed. Where this is dropped, the connection is cut: the client is told, since stock `ssh` stays for as long as it
-    /// has an open channel.
-    pub(crate) async fn carry(&self, opening: Opening, stream: BoxedStream) {
-        let cut = CancellationToken::new();
-        let _guard = cut.clone().drop_guard();
-        let client = self.clone();
-        let carrying = async move { client.carry_until(opening, stream, &cut).await };
-        let _ = tokio::spawn(carrying.in_current_span()).await;
     }
 
     /// A channel that the client was asked for is waited for even when it is cut: only then can it be closed.
@@ -135,7 +118,7 @@ impl Client {
         match &self.way {
             Way::Ssh(handle) => self.open_ssh(handle, opening).await.map_err(|error| error.to_string()),
             Way::Native(mux) => {
-                let (channel, inbox) = native::open(mux, &self.shared, what(opening.clone()))?;
+                let (channel, inbox) = taking::open(mux, &self.shared, what(opening.clone()))?;
                 Ok(Door::native(channel, inbox, self.shared.clone()))
             }
         }
@@ -174,12 +157,6 @@ fn what(opening: Opening) -> Open {
     }
 }
 
-/// An inbox that is looked for, or that waits to be taken.
-pub(in crate::node) enum Slot {
-    Waiting(oneshot::Sender<Arc<Inbox>>),
-    Ready(Arc<Inbox>),
-}
-
 /// One place where the node listens for a client. It ends when this is dropped.
 pub(in crate::node) struct Listening {
     task: AbortHandle,
@@ -211,7 +188,7 @@ pub(in crate::node) fn has_room(listening: usize, there: bool, target: &Target) 
 ///
 /// # Errors
 /// What the person reads when the roles or the system do not allow it.
-pub(in crate::node) async fn listen(client: Client, target: Target) -> Result<Listening, String> {
+pub(in crate::node) async fn listen(client: Caller, target: Target) -> Result<Listening, String> {
     let shared = &client.shared;
     let granted = check(shared, target, Direction::Remote)?;
     let asked = granted.target.clone();
@@ -257,7 +234,7 @@ impl Drop for End {
     }
 }
 
-async fn accept(mut listener: Box<dyn Listener>, client: Client, bound: Target, mut end: End) {
+async fn accept(mut listener: Box<dyn Listener>, client: Caller, bound: Target, mut end: End) {
     let mut failures = 0;
     while failures < ACCEPT_FAILURES {
         let (stream, from) = match listener.accept().await {

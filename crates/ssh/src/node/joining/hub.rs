@@ -17,7 +17,6 @@ use time::OffsetDateTime;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::node::door::Door;
 use crate::node::record::Record;
 use crate::session::{Channel, Exit, Gone, Incoming, Input, Output, Size};
 
@@ -80,7 +79,7 @@ pub(in crate::node) struct Hub {
     changed: Notify,
     /// Peers may type more.
     room: Notify,
-    owner: Door,
+    owner: Arc<dyn Output>,
     record: Arc<Record>,
 }
 
@@ -95,7 +94,7 @@ pub(super) enum Next {
 }
 
 impl Hub {
-    pub(in crate::node) fn new(owner: Door, record: Arc<Record>, size: Size) -> Arc<Self> {
+    pub(in crate::node) fn new(owner: Arc<dyn Output>, record: Arc<Record>, size: Size) -> Arc<Self> {
         let state = State { owner: size, applied: size, ..State::default() };
         Arc::new(Self {
             state: Mutex::new(state),
@@ -267,7 +266,7 @@ impl Hub {
                 member.push(line.as_bytes());
             }
         }
-        let _ = timeout(NOTICE, self.owner.send(Channel::Stdout, Bytes::from(line))).await;
+        let _ = timeout(NOTICE, self.owner.data(Channel::Stdout, Bytes::from(line))).await;
         self.note(text.to_owned()).await;
     }
 

@@ -19,14 +19,12 @@ pub(super) use hub::Hub;
 use hub::Next;
 pub use hub::Participant;
 
-use super::channel::{INPUT_RECORDED, Wanted};
 use super::door::Door;
 use super::live::Entry;
+use super::wanted::{INPUT_RECORDED, Wanted};
 use crate::printable::printable;
 use crate::session::{Channel, Exit, Incoming, Kind, Output};
 
-/// The login by which sessions are joined.
-pub const JOIN_LOGIN: &str = "sallyport-join";
 /// How long the words about what one joins stay before the screen covers them.
 const WELCOME: Duration = Duration::from_millis(1200);
 /// How long a terminal that takes nothing is waited for at the end.

@@ -9,11 +9,10 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::again::again;
-use super::{HangUp, window};
-use crate::client::{self, Connection, Session, SessionInput, SessionOutput};
+use crate::client::{self, Connection, Session, SessionInput, SessionOutput, WindowSize};
 use crate::node::door::REFUSED_STATUS;
 use crate::session::{
-    Channel, Early, Ended, Ends, Exit, Happening, Incoming, Input, Output, Signal, Stop, Tap,
+    Channel, Early, Ended, Ends, Exit, Happening, Incoming, Input, Output, Signal, Size, Stop, Tap,
 };
 use crate::sftp::observe::{Observer, Seen};
 use crate::sftp::passing::Passed;
@@ -22,12 +21,52 @@ use crate::sftp::passing::Passed;
 /// group; what has left that, as by setsid(1), is out of its reach.
 const CUT_SIGNALS: [&str; 3] = ["HUP", "TERM", "KILL"];
 /// How long each of them has before the next.
-pub(super) const CUT_GRACE: Duration = Duration::from_secs(1);
+const CUT_GRACE: Duration = Duration::from_secs(1);
 
 /// RFC 4254 §6.10's name.
 fn signal_name(signal: Signal) -> Option<String> {
     let signal = nix::sys::signal::Signal::try_from(signal.as_raw()).ok()?;
     Some(signal.as_str().trim_start_matches("SIG").to_owned())
+}
+
+/// A terminal's size, as the client says it.
+pub(super) fn window(size: Size) -> WindowSize {
+    let narrow = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
+    WindowSize {
+        columns: narrow(size.columns),
+        rows: narrow(size.rows),
+        width: narrow(size.width),
+        height: narrow(size.height),
+    }
+}
+
+/// Hangs up on the session on the server when it is no longer carried.
+struct HangUp {
+    input: Option<SessionInput>,
+    /// The process has been told already.
+    told: bool,
+    ends: Ends,
+}
+
+impl Drop for HangUp {
+    fn drop(&mut self) {
+        if let (Some(input), Ok(runtime)) = (self.input.take(), tokio::runtime::Handle::try_current()) {
+            let told = self.told;
+            self.ends.tasks.spawn_on(
+                async move {
+                    let hang_up = async {
+                        if !told {
+                            let _ = input.signal("HUP").await;
+                        }
+                        let _ = input.close().await;
+                    };
+                    // A server that takes nothing is not waited for.
+                    let _ = timeout(CUT_GRACE * 2, hang_up).await;
+                },
+                &runtime,
+            );
+        }
+    }
 }
 
 /// A file transfer.

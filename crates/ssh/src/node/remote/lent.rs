@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use crate::BoxedStream;
 use crate::client::{AgentSource, DisplayOrigin};
-use crate::node::forward::inward::{Client, Opening};
+use crate::node::client::{Client, Opening};
 
 /// Bytes on their way between an agent and the server.
 const AGENT_BYTES: usize = 64 * 1024;
