@@ -1,19 +1,19 @@
 //! What an SSH peer says it can do, read in passing.
 //!
 //! An SSH connection begins in the clear: a line that names the software (RFC 4253 §4.2), then a KEXINIT with the
-//! algorithms that the peer speaks (§7.1). [`Tap`] reads both while the bytes pass and gets out of the way afterwards;
+//! algorithms that the peer speaks (§7.1). [`GreetingObserver`] reads both while the bytes pass and gets out of the way afterwards;
 //! [`Reader`] is the parser alone. Neither changes, delays or keeps anything of the stream: a peer that sends nonsense
 //! is the SSH library's to refuse, and is only not remembered here.
 
 mod greeting;
-mod tap;
+mod observer;
 
 use std::net::IpAddr;
 
 use russh::AlgorithmKind;
 
 pub(crate) use greeting::{Heard, IDENTIFICATION, banner, hear_out};
-pub use tap::{Offered, Tap};
+pub use observer::{GreetingObserver, Offered};
 
 /// Longest identification line, with its line end (RFC 4253 §4.2).
 const LONGEST_LINE_BYTES: usize = 255;

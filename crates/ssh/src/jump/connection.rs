@@ -17,7 +17,7 @@ use tracing::{Instrument, Span, debug, debug_span, info};
 
 use super::dial::{Admits, Dial, JumpConfig, JumpError};
 use super::entering::{Decides, Known, enter};
-use crate::capabilities::{Heard, Sighting, Tap, Whose, hear_out, no_common_algorithm};
+use crate::capabilities::{GreetingObserver, Heard, Sighting, Whose, hear_out, no_common_algorithm};
 use crate::inbound::{Counts, Gate, Inbound, Inbox, Line, Pressure, ToClient, carry};
 use crate::session::Gone;
 use crate::transport::accept::{NotIn, Proven, Terms, Verdict};
@@ -111,7 +111,7 @@ async fn greet<S: Stream + 'static>(
 ) -> Result<(), JumpError> {
     match settings.demand {
         HybridKeyExchange::Preferred => {
-            let tap = Tap::along(line, &shared.known.offered);
+            let tap = GreetingObserver::along(line, &shared.known.offered);
             supervise(tap, settings, shared).await
         }
         HybridKeyExchange::Required => {
@@ -119,7 +119,7 @@ async fn greet<S: Stream + 'static>(
             let heard = tokio::time::timeout(limit, hear_out(line)).await;
             match heard.map_err(|_| JumpError::AuthTimeout(limit))?.map_err(russh::Error::from)? {
                 Heard::Fits(greeted) => {
-                    let tap = Tap::along(greeted, &shared.known.offered);
+                    let tap = GreetingObserver::along(greeted, &shared.known.offered);
                     supervise(tap, settings, shared).await
                 }
                 Heard::Refused { offer, reason } => {
@@ -241,13 +241,13 @@ impl Drop for Counted {
 }
 
 /// A channel that leads to a node, as its client is reached.
-struct Way {
+struct ClientChannel {
     write: ChannelWriteHalf<Msg>,
     inbox: Arc<Inbox>,
     pressure: Arc<Pressure>,
 }
 
-impl ToClient for Way {
+impl ToClient for ClientChannel {
     fn inbox(&self) -> &Inbox {
         &self.inbox
     }
@@ -262,7 +262,7 @@ impl ToClient for Way {
     }
 }
 
-impl Way {
+impl ClientChannel {
     /// Carries the client's connection to the node and back, to its end, or until the client may not go on there. False when a
     /// client that was cut off takes nothing, not even that.
     async fn carry(self, stream: BoxedStream, cut: &CancellationToken) -> bool {
@@ -440,7 +440,7 @@ impl Handler for Client {
         let inbox = self.inbound.open(channel.id());
         // The reading half is dropped: russh would wait on its queue.
         let (_, write) = channel.split();
-        let way = Way { write, inbox, pressure: Arc::clone(&self.shared.pressure) };
+        let way = ClientChannel { write, inbox, pressure: Arc::clone(&self.shared.pressure) };
         let span = debug_span!(parent: &self.span, "jump_channel", node = %host, port);
         // Apart from the connection's own loop: one slow node must not hold up the others.
         tokio::spawn(

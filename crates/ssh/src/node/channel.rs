@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::backend::{Asked, DisplayAsked, Place, Reach};
 use super::connection::{Live, Shared, Word};
 use super::copying;
-use super::door::Door;
+use super::endpoint::ChannelEndpoint;
 use super::joining::{self, Hub};
 use super::live::Entry;
 use super::record::{How, Record};
@@ -29,28 +29,28 @@ const OWN_ACCOUNT: &str = "this session has to be recorded, and the node runs as
 
 /// Serves a session channel to its end.
 #[tracing::instrument(name = "session", skip_all, fields(session = tracing::field::Empty))]
-pub(super) async fn session(door: Door, wanted: Wanted) {
-    let inbox = door.inbox.clone();
-    serve(door, wanted).await;
+pub(super) async fn session(endpoint: ChannelEndpoint, wanted: Wanted) {
+    let inbox = endpoint.inbox.clone();
+    serve(endpoint, wanted).await;
     // Nobody reads any more what the client may still send.
     inbox.leave();
 }
 
-async fn serve(mut door: Door, mut wanted: Wanted) {
-    let shared = door.shared.clone();
-    let live = shared.enter(&door.inbox);
+async fn serve(mut endpoint: ChannelEndpoint, mut wanted: Wanted) {
+    let shared = endpoint.shared.clone();
+    let live = shared.enter(&endpoint.inbox);
     if let Some(identity) = shared.joins() {
-        door.quiet = true;
-        return joining::serve(door, wanted, identity).await;
+        endpoint.quiet = true;
+        return joining::serve(endpoint, wanted, identity).await;
     }
     // Channels are counted when they open as well; but many could have been opened before any began.
     if shared.sessions_running() > shared.max_sessions() {
-        return door.refuse(&shared.too_many_sessions()).await;
+        return endpoint.refuse(&shared.too_many_sessions()).await;
     }
     let (place, permit) = match shared.decide() {
         Ok((place, Word::Ours(permit))) => (place, permit),
-        Ok((place, Word::Theirs)) => return relayed::session(door, wanted, place.as_ref()).await,
-        Err(message) => return door.refuse(&message).await,
+        Ok((place, Word::Theirs)) => return relayed::session(endpoint, wanted, place.as_ref()).await,
+        Err(message) => return endpoint.refuse(&message).await,
     };
     if wanted.terminal.is_none() && place.serves_files() && copying::is_file_server(&wanted.kind) {
         // What is asked for is files: they are served, and told of, as by the subsystem.
@@ -62,24 +62,24 @@ async fn serve(mut door: Door, mut wanted: Wanted) {
         let message =
             format!("your roles do not allow file copies, and {what} is one (options.ssh_file_copy)");
         shared.refused(shared.event(Code::SessionRefused).message(&message));
-        return door.refuse(&message).await;
+        return endpoint.refuse(&message).await;
     }
-    let client = || door.client();
+    let client = || endpoint.client();
     if place.wants_agent()
         && let Err(message) = place.lend_agent(wanted.lends_agent.then(client)).await
     {
         shared.refused(shared.event(Code::SessionRefused).message(&message));
-        return door.refuse(&message).await;
+        return endpoint.refuse(&message).await;
     }
-    door.quiet = wanted.terminal.is_some();
-    if door.quiet {
-        let _ = live.terminal.set(Arc::new(door.clone()));
+    endpoint.quiet = wanted.terminal.is_some();
+    if endpoint.quiet {
+        let _ = live.terminal.set(Arc::new(endpoint.clone()));
     }
-    run(door, wanted, place.as_ref(), &permit, &live).await;
+    run(endpoint, wanted, place.as_ref(), &permit, &live).await;
 }
 
-async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, live: &Live) {
-    let shared = door.shared.clone();
+async fn run(endpoint: ChannelEndpoint, wanted: Wanted, place: &dyn Place, permit: &Permit, live: &Live) {
+    let shared = endpoint.shared.clone();
     let server = &shared.server;
     let about = about(&shared, &wanted, permit);
     tracing::Span::current().record("session", about.session_id.to_string());
@@ -92,30 +92,31 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
     };
     if how.policy == RecordPolicy::Strict && how.mode.at != RecordAt::Off && place.reaches_records() {
         shared.refused(shared.event(Code::SessionRefused).message(OWN_ACCOUNT));
-        return door.refuse(OWN_ACCOUNT).await;
+        return endpoint.refuse(OWN_ACCOUNT).await;
     }
     let Some(recorders) = &server.recorders else {
-        return door.refuse("nothing can be recorded here, so nothing runs here").await;
+        return endpoint.refuse("nothing can be recorded here, so nothing runs here").await;
     };
     let record = match Record::begin(about, recorders, how, server.sink.clone()).await {
         Ok(record) => record,
         Err(stop) => {
             shared.refused(shared.event(Code::SessionRefused).message(stop.to_string()));
-            return door.refuse(&stop.to_string()).await;
+            return endpoint.refuse(&stop.to_string()).await;
         }
     };
     let _ = live.record.set(record.clone());
-    let hub = wanted.terminal.as_ref().map(|one| Hub::new(Arc::new(door.clone()), record.clone(), one.size));
+    let hub =
+        wanted.terminal.as_ref().map(|one| Hub::new(Arc::new(endpoint.clone()), record.clone(), one.size));
     let _listed = shared.identity().map(|owner| {
-        let (about, inbox) = (record.about().clone(), door.inbox.clone());
+        let (about, inbox) = (record.about().clone(), endpoint.inbox.clone());
         server.live.enter(Entry::new(about, owner, record.place(), inbox, hub.clone()))
     });
 
-    notify(&door, record.has_input().then(|| INPUT_RECORDED.to_owned())).await;
-    notify(&door, wanted.notice).await;
-    let mut environment = variables(&door, &record, wanted.variables);
+    notify(&endpoint, record.has_input().then(|| INPUT_RECORDED.to_owned())).await;
+    notify(&endpoint, wanted.notice).await;
+    let mut environment = variables(&endpoint, &record, wanted.variables);
     let mut display = wanted.display;
-    let reaches = reaches(&door, place, &record, wanted.agent, &mut display).await;
+    let reaches = reaches(&endpoint, place, &record, wanted.agent, &mut display).await;
     environment.extend(reaches.iter().flat_map(|reach| reach.environment.iter().cloned()));
     let from = shared.info.client_addr.map(|address| address.ip());
     let hash_files = permit.options().hash_files;
@@ -124,9 +125,9 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
     let begun = tokio::select! {
         begun = place.begin(&asked) => begun,
         // Whoever is locked out meanwhile, or cannot be recorded any more, has nothing begun.
-        reason = door.inbox.over() => Err(match reason {
+        reason = endpoint.inbox.over() => Err(match reason {
             Some(reason) => reason,
-            None => door.cut_off().await.unwrap_or_else(|| "the client went away".to_owned()),
+            None => endpoint.cut_off().await.unwrap_or_else(|| "the client went away".to_owned()),
         }),
         stop = record.broken() => Err(stop.to_string()),
     };
@@ -137,18 +138,18 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
                 hub.end();
             }
             shared.refused(record.event(Code::SessionRefused).message(&message));
-            let _ = timeout(GOODBYE, door.refuse(&message)).await;
-            door.close().await;
+            let _ = timeout(GOODBYE, endpoint.refuse(&message)).await;
+            endpoint.close().await;
             let refused = Ended { exit: None, bytes_in: 0, bytes_out: 0, cut: Some(message) };
             return record.finish(&refused).await;
         }
     };
-    announce(&record, &asked, permit, &door);
+    announce(&record, &asked, permit, &endpoint);
 
     let began = Instant::now();
     let ended = {
-        let input: Box<dyn Input> = Box::new(FromClient(door.inbox.clone()));
-        let output: Arc<dyn Output> = Arc::new(door.clone());
+        let input: Box<dyn Input> = Box::new(FromClient(endpoint.inbox.clone()));
+        let output: Arc<dyn Output> = Arc::new(endpoint.clone());
         let (input, output) = match &hub {
             Some(hub) => hub.wrap(input, output),
             None => (input, output),
@@ -158,7 +159,7 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
             ended = &mut session => ended,
             // A disk can fail while nothing happens: the session learns of it then, not with its next output.
             stop = record.broken() => {
-                door.inbox.cut(&stop.to_string());
+                endpoint.inbox.cut(&stop.to_string());
                 session.await
             }
         }
@@ -169,19 +170,23 @@ async fn run(door: Door, wanted: Wanted, place: &dyn Place, permit: &Permit, liv
     }
     if let Some(reason) = &ended.cut {
         // A client that takes nothing is not waited for.
-        let _ = timeout(GOODBYE, door.refuse(reason)).await;
+        let _ = timeout(GOODBYE, endpoint.refuse(reason)).await;
     }
-    door.close().await;
+    endpoint.close().await;
     record.finish(&ended).await;
     server.sink.emit(end_event(&record, &ended, began));
 }
 
 /// The session's own variables.
-fn variables(door: &Door, record: &Record, mut variables: Vec<(String, String)>) -> Vec<(String, String)> {
+fn variables(
+    endpoint: &ChannelEndpoint,
+    record: &Record,
+    mut variables: Vec<(String, String)>,
+) -> Vec<(String, String)> {
     let mut set = |name: &str, value: String| variables.push((name.to_owned(), value));
     set(left::SESSION, record.about().session_id.to_string());
     set("SALLYPORT_USER", record.about().user.clone());
-    if let Some(client) = door.shared.info.client_addr {
+    if let Some(client) = endpoint.shared.info.client_addr {
         // As sshd's; in a tunnel the node has no address of its own to name.
         set("SSH_CONNECTION", format!("{} {} 127.0.0.1 22", client.ip(), client.port()));
         set("SSH_CLIENT", format!("{} {} 22", client.ip(), client.port()));
@@ -192,13 +197,13 @@ fn variables(door: &Door, record: &Record, mut variables: Vec<(String, String)>)
 /// What of the client's the session is to reach: the agent and the display. What does not work is said, and the session
 /// goes on without.
 async fn reaches(
-    door: &Door,
+    endpoint: &ChannelEndpoint,
     place: &dyn Place,
     record: &Record,
     agent: bool,
     display: &mut Option<DisplayAsked>,
 ) -> Vec<Reach> {
-    let client = || door.client();
+    let client = || endpoint.client();
     let mut tried = Vec::new();
     if agent {
         tried.push(("agent", Code::SessionAgentForward, place.agent(client()).await));
@@ -220,21 +225,21 @@ async fn reaches(
             Err(error) => {
                 tracing::warn!(%error, what, "cannot forward to the client");
                 let text = format!("sallyport: {what} forwarding does not work: {error}\r\n");
-                let _ = door.send(Channel::Stderr, Bytes::from(text)).await;
+                let _ = endpoint.send(Channel::Stderr, Bytes::from(text)).await;
             }
         }
     }
     reaches
 }
 
-fn announce(record: &Record, request: &Asked, permit: &Permit, door: &Door) {
+fn announce(record: &Record, request: &Asked, permit: &Permit, endpoint: &ChannelEndpoint) {
     let about = record.about();
     let mut start = record
         .event(Code::SessionStart)
         .message(about.kind.as_str())
         .field("kind", about.kind.as_str())
         .field("terminal", request.terminal.is_some())
-        .field("front", door.front())
+        .field("front", endpoint.front())
         .field("rule", permit.rule());
     if let Some(command) = &about.command {
         start = start.field("command", command.as_str());

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::backend::{Place, Target};
 use super::connection::{Shared, Word};
-use super::door::Door;
+use super::endpoint::ChannelEndpoint;
 use crate::BoxedStream;
 use crate::inbound::{Counts, carry};
 
@@ -172,18 +172,23 @@ impl Passage {
     }
 
     /// Carries bytes both ways until both are done, or the client or the other side is gone.
-    pub(super) async fn carry(self, door: &Door, stream: BoxedStream) {
-        self.carry_until(door, stream, pending()).await;
+    pub(super) async fn carry(self, endpoint: &ChannelEndpoint, stream: BoxedStream) {
+        self.carry_until(endpoint, stream, pending()).await;
     }
 
     /// The same, until it is cut.
-    async fn carry_until(self, door: &Door, stream: BoxedStream, cut: impl Future<Output = ()>) {
+    async fn carry_until(
+        self,
+        endpoint: &ChannelEndpoint,
+        stream: BoxedStream,
+        cut: impl Future<Output = ()>,
+    ) {
         tokio::select! {
-            () = carry(door, stream, &self.counts) => {}
+            () = carry(endpoint, stream, &self.counts) => {}
             () = cut => {}
         }
-        door.inbox.leave();
-        door.close().await;
+        endpoint.inbox.leave();
+        endpoint.close().await;
         self.note(Some(self.end())).await;
     }
 }

@@ -23,7 +23,7 @@ mod config;
 mod connection;
 mod copying;
 mod directory;
-mod door;
+mod endpoint;
 mod forward;
 mod identity;
 mod info;

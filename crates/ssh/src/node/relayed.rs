@@ -7,37 +7,37 @@ use sallyport_audit::{Event, Sink};
 use tokio::time::timeout;
 
 use super::backend::{Asked, Place};
-use super::door::Door;
+use super::endpoint::ChannelEndpoint;
 use super::remote::AGENT_VARIABLE;
 use super::wanted::{FromClient, GOODBYE, Wanted, notify};
 use crate::session::{Happening, Stop, Tap};
 
 /// Hands a session on, and its end back.
-pub(super) async fn session(door: Door, wanted: Wanted, place: &dyn Place) {
+pub(super) async fn session(endpoint: ChannelEndpoint, wanted: Wanted, place: &dyn Place) {
     let Wanted { kind, terminal, variables: mut environment, notice, agent, mut display, .. } = wanted;
-    notify(&door, notice).await;
+    notify(&endpoint, notice).await;
     // That would ask for the agent; see `RemotePlace::agent`.
     environment.retain(|(name, _)| name != AGENT_VARIABLE);
     let mut reaches = Vec::new();
     if agent {
-        reaches.extend(place.agent(door.client()).await);
+        reaches.extend(place.agent(endpoint.client()).await);
     }
     if let Some(asked) = &display {
-        match place.display(door.client(), asked).await {
+        match place.display(endpoint.client(), asked).await {
             Ok(reach) => reaches.push(reach),
             Err(_) => display = None,
         }
     }
     environment.extend(reaches.iter().flat_map(|reach| reach.environment.iter().cloned()));
     let asked = Asked { kind, terminal, environment, hash_files: false, from: None, display };
-    let input = Box::new(FromClient(door.inbox.clone()));
-    let ended = place.run(asked, None, input, Arc::new(door.clone()), Arc::new(Nobody)).await;
+    let input = Box::new(FromClient(endpoint.inbox.clone()));
+    let ended = place.run(asked, None, input, Arc::new(endpoint.clone()), Arc::new(Nobody)).await;
     drop(reaches);
     if let Some(reason) = &ended.cut {
         // A client that takes nothing is not waited for.
-        let _ = timeout(GOODBYE, door.refuse(reason)).await;
+        let _ = timeout(GOODBYE, endpoint.refuse(reason)).await;
     }
-    door.close().await;
+    endpoint.close().await;
 }
 
 /// Whom what happens is told: the node tells it.

@@ -145,7 +145,7 @@ impl BackEnd for Remote {
         };
         let place = RemotePlace {
             name: self.upstream.name(),
-            way: Some(Way {
+            upstream_login: Some(UpstreamLogin {
                 upstream: self.upstream.clone(),
                 identity: identity.clone(),
                 certificate: certificate.clone(),
@@ -181,7 +181,7 @@ fn describe(error: &dyn std::error::Error) -> String {
 pub(super) struct RemotePlace {
     name: String,
     /// How to get there; none where somebody was there when this was made.
-    way: Option<Way>,
+    upstream_login: Option<UpstreamLogin>,
     /// Not there until somebody can sign.
     connection: OnceCell<Connection>,
     agent: Arc<Lent>,
@@ -191,7 +191,7 @@ pub(super) struct RemotePlace {
 
 /// How somebody is logged in on a server.
 #[derive(Debug)]
-struct Way {
+struct UpstreamLogin {
     upstream: Arc<dyn Upstream>,
     identity: Identity,
     certificate: Certificate,
@@ -205,7 +205,7 @@ impl RemotePlace {
         let extras = NativeExtras { agent: Some(agent.clone()), one_of_many: true };
         let connection = client::connect_native_with(stream, settings, extras);
         let connection = OnceCell::new_with(Some(connection));
-        Self { name, way: None, connection, agent, display: Arc::default(), ends }
+        Self { name, upstream_login: None, connection, agent, display: Arc::default(), ends }
     }
 
     /// Waits until the connection has ended, and says why.
@@ -227,7 +227,7 @@ impl RemotePlace {
     }
 
     async fn log_in(&self, agent: Option<UserAgent>, forwarded: bool) -> Result<Connection, String> {
-        let Some(Way { upstream, identity, certificate, login }) = &self.way else {
+        let Some(UpstreamLogin { upstream, identity, certificate, login }) = &self.upstream_login else {
             return Err(format!("the connection to {} was lost", self.name));
         };
         let by_agent = agent.is_some();

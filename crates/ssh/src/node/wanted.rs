@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::time::timeout;
 
 use super::backend::DisplayAsked;
-use super::door::Door;
+use super::endpoint::ChannelEndpoint;
 use crate::inbound::Inbox;
 use crate::session::{Channel, Incoming, Input, Kind, Terminal};
 
@@ -42,10 +42,10 @@ impl Input for FromClient {
 }
 
 /// Tells the person what of their wishes is left out.
-pub(super) async fn notify(door: &Door, notice: Option<String>) {
+pub(super) async fn notify(endpoint: &ChannelEndpoint, notice: Option<String>) {
     if let Some(notice) = notice {
         let text = format!("sallyport: {notice}\r\n");
         // A client that takes nothing is not waited for.
-        let _ = timeout(GOODBYE, door.send(Channel::Stderr, Bytes::from(text))).await;
+        let _ = timeout(GOODBYE, endpoint.send(Channel::Stderr, Bytes::from(text))).await;
     }
 }

@@ -50,9 +50,9 @@ impl Sides {
 
 /// What hears from the process.
 #[derive(Debug)]
-pub(super) struct Door(std_net::UnixStream);
+pub(super) struct Announcement(std_net::UnixStream);
 
-impl Door {
+impl Announcement {
     pub(super) fn new(socket: std_net::UnixStream) -> Self {
         Self(socket)
     }
@@ -61,10 +61,10 @@ impl Door {
     pub(super) async fn opened(self) -> Result<(), String> {
         let heard = async {
             self.0.set_nonblocking(true)?;
-            let mut door = UnixStream::from_std(self.0)?;
+            let mut socket = UnixStream::from_std(self.0)?;
             let mut said = Vec::new();
             // A word, or a sentence and its end.
-            while said != b"+" && (&mut door).take(MOST_REASON_BYTES).read_buf(&mut said).await? > 0 {
+            while said != b"+" && (&mut socket).take(MOST_REASON_BYTES).read_buf(&mut said).await? > 0 {
                 if u64::try_from(said.len()).is_ok_and(|length| length > MOST_REASON_BYTES) {
                     break;
                 }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::end::End;
 use super::group::Group;
-use super::opening::{Door, Sides};
+use super::opening::{Announcement, Sides};
 use super::sweep::SESSION;
 use super::traces::Traces;
 use super::{Helper, Kind, Ready, Request, StartError, terminal};
@@ -37,7 +37,7 @@ pub struct Running {
     /// The path of its terminal.
     tty: Option<String>,
     /// Tells when it begins, where others have to open it.
-    door: Option<Door>,
+    announcement: Option<Announcement>,
 }
 
 impl Running {
@@ -51,8 +51,8 @@ impl Running {
     /// # Errors
     /// Why there is none, for the person.
     pub async fn opened(&mut self) -> Result<(), String> {
-        let Some(door) = self.door.take() else { return Ok(()) };
-        let opened = door.opened().await;
+        let Some(announcement) = self.announcement.take() else { return Ok(()) };
+        let opened = announcement.opened().await;
         if opened.is_err() && matches!(timeout(ENDING, self.child.wait()).await, Ok(Ok(_))) {
             self.group.reaped();
         }
@@ -108,7 +108,7 @@ pub fn start(request: &Request, ready: &Ready) -> Result<Running, StartError> {
     let tty = pair.as_ref().map(|pair| pair.path.clone());
     let Sides { theirs, stdin, stdout, stderr } = Sides::of(pair).map_err(spawn_failed)?;
     let waited = if kept { None } else { ready.begin(&spec, line.unwrap_or_default(), &theirs) };
-    let (child, door) = match waited {
+    let (child, announcement) = match waited {
         Some(child) => (child, None),
         None => spawn(helper, &spec, line, theirs).map_err(spawn_failed)?,
     };
@@ -122,7 +122,7 @@ pub fn start(request: &Request, ready: &Ready) -> Result<Running, StartError> {
         stderr,
         reports: request.kind == Kind::Sftp,
         tty,
-        door,
+        announcement,
     })
 }
 
@@ -132,7 +132,7 @@ fn spawn(
     spec: &Spec,
     line: Option<&[u8]>,
     theirs: Ends,
-) -> io::Result<(Child, Option<Door>)> {
+) -> io::Result<(Child, Option<Announcement>)> {
     let mut command = Command::new(&helper.program);
     command.args(&helper.arguments).env_clear().env(helper::SPEC, spec.to_text()).current_dir("/");
     if let Some(line) = line {
@@ -151,5 +151,5 @@ fn spawn(
     drop(command);
     // A process that has ended already says why.
     let _ = theirs.send(&ours);
-    Ok((child, Some(Door::new(ours))))
+    Ok((child, Some(Announcement::new(ours))))
 }

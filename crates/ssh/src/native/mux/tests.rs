@@ -65,13 +65,13 @@ impl Kept {
 type Admitted = Arc<Mutex<Vec<(Channel, Arc<Kept>)>>>;
 
 /// A side that lets everything in, or nothing.
-struct Door {
+struct Admitting {
     mux: Mux,
     open: bool,
     admitted: Admitted,
 }
 
-impl Role for Door {
+impl Role for Admitting {
     fn frame(&mut self, frame: Frame) -> Result<(), Breach> {
         let Frame::Open(id, _) = frame else { return Err(Breach::rule("what is this?")) };
         if !self.open {
@@ -91,8 +91,8 @@ fn pair(open: bool) -> (Mux, Mux, Admitted) {
     let node = Mux::new(Side::Node, FIRST_WINDOW, FIRST_WINDOW, false);
     let admitted = Admitted::default();
     for (mux, stream) in [(client.clone(), near), (node.clone(), far)] {
-        let door = Door { mux: mux.clone(), open, admitted: admitted.clone() };
-        tokio::spawn(run(mux, stream, BytesMut::new(), door, None));
+        let role = Admitting { mux: mux.clone(), open, admitted: admitted.clone() };
+        tokio::spawn(run(mux, stream, BytesMut::new(), role, None));
     }
     (client, node, admitted)
 }

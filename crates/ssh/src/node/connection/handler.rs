@@ -15,7 +15,7 @@ use super::wishes::{Wishes, system_signal};
 use crate::inbound::{Inbound, Inbox, PastWindow};
 use crate::node::backend::{DisplayAsked, Target};
 use crate::node::channel;
-use crate::node::door::Door;
+use crate::node::endpoint::ChannelEndpoint;
 use crate::node::forward::inward::{self, Caller, Listening};
 use crate::node::forward::{self, outward};
 use crate::node::opening::Phase;
@@ -88,8 +88,8 @@ impl Connection {
         let Some(open) = self.channels.get_mut(&id) else { return };
         open.carries = true;
         if let Some(write) = open.write.take() {
-            let door = Door::ssh(write, session.handle(), inbox, self.shared.clone());
-            tokio::spawn(outward::run(door, Some(reply), granted, room, from).in_current_span());
+            let endpoint = ChannelEndpoint::ssh(write, session.handle(), inbox, self.shared.clone());
+            tokio::spawn(outward::run(endpoint, Some(reply), granted, room, from).in_current_span());
         }
     }
 
@@ -143,9 +143,9 @@ impl Connection {
         let inbox = open.inbox.clone();
         session.channel_success(id)?;
         self.shared.opening.reached(Phase::Program);
-        let door = Door::ssh(write, session.handle(), inbox, self.shared.clone());
+        let endpoint = ChannelEndpoint::ssh(write, session.handle(), inbox, self.shared.clone());
         let wanted = wishes.want(kind);
-        self.shared.server.ends.tasks.spawn(channel::session(door, wanted).in_current_span());
+        self.shared.server.ends.tasks.spawn(channel::session(endpoint, wanted).in_current_span());
         Ok(())
     }
 

@@ -20,7 +20,7 @@ use crate::native::frame::{FIRST_WINDOW, Farewell, Frame, Hello, Lacks, Open, Se
 use crate::native::mux::{self, Breach, Keepalive, Mux, Role, Side};
 use crate::node::backend::{DisplayAsked, Proof, Target};
 use crate::node::channel;
-use crate::node::door::Door;
+use crate::node::endpoint::ChannelEndpoint;
 use crate::node::forward::inward::{self, Caller, Listening};
 use crate::node::forward::{self, outward};
 use crate::node::info::NativeLogin;
@@ -142,10 +142,10 @@ impl Face {
         self.mux.answer(&Frame::Refused(id, format!("sallyport: {message}")))
     }
 
-    fn admit(&self, id: u32, carries: bool) -> Door {
+    fn admit(&self, id: u32, carries: bool) -> ChannelEndpoint {
         let inbox = self.mux.inbox(&self.shared.pressure, id);
         let taker = Taking { inbox: inbox.clone(), shared: self.shared.clone(), carries };
-        Door::native(self.mux.admit(id, Arc::new(taker)), inbox, self.shared.clone())
+        ChannelEndpoint::native(self.mux.admit(id, Arc::new(taker)), inbox, self.shared.clone())
     }
 
     fn session(&self, id: u32, session: Session) -> Result<(), Breach> {
@@ -171,10 +171,10 @@ impl Face {
         for (name, value) in &variables {
             wishes.variable(shared, name, value);
         }
-        let door = self.admit(id, false);
-        door.started(lacks);
+        let endpoint = self.admit(id, false);
+        endpoint.started(lacks);
         shared.opening.reached(Phase::NativeProgram);
-        shared.server.ends.tasks.spawn(channel::session(door, wishes.want(kind)).in_current_span());
+        shared.server.ends.tasks.spawn(channel::session(endpoint, wishes.want(kind)).in_current_span());
         Ok(())
     }
 
@@ -194,8 +194,8 @@ impl Face {
             Err(message) => return self.refuse(id, &message),
         };
         let from = (!host.is_empty() && host.len() <= 64).then(|| format!("{host}:{port}"));
-        let door = self.admit(id, true);
-        tokio::spawn(outward::run(door, None, granted, room, from).in_current_span());
+        let endpoint = self.admit(id, true);
+        tokio::spawn(outward::run(endpoint, None, granted, room, from).in_current_span());
         Ok(())
     }
 

@@ -21,7 +21,7 @@ use crate::native::mux::Mux;
 use crate::node::backend::{Listener, Target};
 use crate::node::client::{Carries, Client, Opening};
 use crate::node::connection::{Shared, taking};
-use crate::node::door::{Door, Way as ByProtocol};
+use crate::node::endpoint::{ChannelEndpoint, Protocol};
 
 /// Places where one SSH connection may have the node listen.
 const MAX_LISTENERS: usize = 32;
@@ -34,7 +34,7 @@ const ACCEPT_FAILURES: usize = 100;
 
 /// How channels are opened towards a client.
 #[derive(Clone)]
-enum Way {
+enum Opener {
     Ssh(Handle),
     Native(Mux),
 }
@@ -42,7 +42,7 @@ enum Way {
 /// The client of a connection, by the protocol that it speaks.
 #[derive(Clone)]
 pub(in crate::node) struct Caller {
-    way: Way,
+    opener: Opener,
     shared: Arc<Shared>,
 }
 
@@ -57,24 +57,24 @@ impl Carries for Caller {
     }
 }
 
-impl Door {
+impl ChannelEndpoint {
     /// The client, for those who open channels towards it.
     pub(in crate::node) fn client(&self) -> Client {
         let shared = self.shared.clone();
-        Client::new(Arc::new(match &self.way {
-            ByProtocol::Ssh { handle, .. } => Caller::ssh(handle.clone(), shared),
-            ByProtocol::Native(channel) => Caller::native(channel.mux().clone(), shared),
+        Client::new(Arc::new(match &self.protocol {
+            Protocol::Ssh { handle, .. } => Caller::ssh(handle.clone(), shared),
+            Protocol::Native(channel) => Caller::native(channel.mux().clone(), shared),
         }))
     }
 }
 
 impl Caller {
     pub(in crate::node) fn ssh(handle: Handle, shared: Arc<Shared>) -> Self {
-        Self { way: Way::Ssh(handle), shared }
+        Self { opener: Opener::Ssh(handle), shared }
     }
 
     pub(in crate::node) fn native(mux: Mux, shared: Arc<Shared>) -> Self {
-        Self { way: Way::Native(mux), shared }
+        Self { opener: Opener::Native(mux), shared }
     }
 
     /// A channel that the client was asked for is waited for even when it is cut: only then can it be closed.
@@ -86,8 +86,8 @@ impl Caller {
             Opening::Socket { path } => path.clone(),
         };
         let Ok(room) = Room::take(&self.shared, &target) else { return };
-        let door = match timeout(ANSWER_TIMEOUT, self.open(&opening)).await {
-            Ok(Ok(door)) => door,
+        let endpoint = match timeout(ANSWER_TIMEOUT, self.open(&opening)).await {
+            Ok(Ok(endpoint)) => endpoint,
             Ok(Err(error)) => return tracing::debug!(%error, "the client lets a connection not in"),
             Err(_) => return tracing::debug!("the client does not answer to a connection"),
         };
@@ -96,11 +96,11 @@ impl Caller {
                 // Told of once, when the session began.
                 let counts = super::Counts::default();
                 tokio::select! {
-                    () = super::carry(&door, stream, &counts) => {}
+                    () = super::carry(&endpoint, stream, &counts) => {}
                     () = cut.cancelled() => {}
                 }
-                door.inbox.leave();
-                return door.close().await;
+                endpoint.inbox.leave();
+                return endpoint.close().await;
             }
             Opening::X11 { from, .. } => (Direction::X11, Some(from)),
             Opening::Port { from, .. } => (Direction::Remote, Some(from)),
@@ -109,22 +109,22 @@ impl Caller {
         let from = from.map(|(host, port)| format!("{host}:{port}"));
         let about = About { direction, target, from, peer: None };
         let passage = Passage::open(self.shared.clone(), room, about).await;
-        passage.carry_until(&door, stream, cut.cancelled()).await;
+        passage.carry_until(&endpoint, stream, cut.cancelled()).await;
     }
 
     /// Opens a channel: by SSH when the client has let it in, natively at once. A client that does not let that in closes
     /// it.
-    async fn open(&self, opening: &Opening) -> Result<Door, String> {
-        match &self.way {
-            Way::Ssh(handle) => self.open_ssh(handle, opening).await.map_err(|error| error.to_string()),
-            Way::Native(mux) => {
+    async fn open(&self, opening: &Opening) -> Result<ChannelEndpoint, String> {
+        match &self.opener {
+            Opener::Ssh(handle) => self.open_ssh(handle, opening).await.map_err(|error| error.to_string()),
+            Opener::Native(mux) => {
                 let (channel, inbox) = taking::open(mux, &self.shared, what(opening.clone()))?;
-                Ok(Door::native(channel, inbox, self.shared.clone()))
+                Ok(ChannelEndpoint::native(channel, inbox, self.shared.clone()))
             }
         }
     }
 
-    async fn open_ssh(&self, handle: &Handle, opening: &Opening) -> Result<Door, russh::Error> {
+    async fn open_ssh(&self, handle: &Handle, opening: &Opening) -> Result<ChannelEndpoint, russh::Error> {
         let channel: russh::Channel<Msg> = match opening.clone() {
             Opening::Agent => handle.channel_open_agent().await?,
             Opening::X11 { from: (host, port), .. } => handle.channel_open_x11(host, port).await?,
@@ -138,7 +138,7 @@ impl Caller {
         let id = channel.id();
         let (_, write) = channel.split();
         let inbox = self.shared.inbox_of(id).await.ok_or(russh::Error::Disconnect)?;
-        Ok(Door::ssh(write, handle.clone(), inbox, self.shared.clone()))
+        Ok(ChannelEndpoint::ssh(write, handle.clone(), inbox, self.shared.clone()))
     }
 }
 

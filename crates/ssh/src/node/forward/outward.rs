@@ -7,19 +7,19 @@ use tokio::time::timeout;
 
 use super::{About, CONNECT_TIMEOUT, Granted, Passage, Room};
 use crate::node::backend::Connected;
-use crate::node::door::Door;
+use crate::node::endpoint::ChannelEndpoint;
 
 /// Makes the connection and carries it to its end. `reply` is what SSH answers with, `from` where the client says that it
 /// came from.
 #[tracing::instrument(name = "forward", skip_all, fields(target = %granted.target))]
 pub(in crate::node) async fn run(
-    door: Door,
+    endpoint: ChannelEndpoint,
     reply: Option<ChannelOpenHandle>,
     granted: Granted,
     room: Room,
     from: Option<String>,
 ) {
-    let shared = door.shared.clone();
+    let shared = endpoint.shared.clone();
     let name = granted.target.to_string();
     let connected = match timeout(CONNECT_TIMEOUT, granted.place.connect(&granted.target)).await {
         Ok(Ok(connected)) => Ok(connected),
@@ -31,8 +31,8 @@ pub(in crate::node) async fn run(
         Ok(Connected { stream, peer }) => {
             about.peer = peer;
             let passage = Passage::open(shared, room, about).await;
-            door.let_in(reply).await;
-            passage.carry(&door, stream).await;
+            endpoint.let_in(reply).await;
+            passage.carry(&endpoint, stream).await;
         }
         Err(reason) => {
             let event = about
@@ -40,10 +40,10 @@ pub(in crate::node) async fn run(
                 .message(format!("cannot connect: {reason}"))
                 .field("success", false);
             shared.server.sink.emit(event);
-            door.inbox.refuse();
+            endpoint.inbox.refuse();
             let reason =
                 if granted.decided_here { format!("cannot connect to {name}: {reason}") } else { reason };
-            door.keep_out(reply, reason).await;
+            endpoint.keep_out(reply, reason).await;
         }
     }
 }

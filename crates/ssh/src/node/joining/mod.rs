@@ -19,7 +19,7 @@ pub(super) use hub::Hub;
 use hub::Next;
 pub use hub::Participant;
 
-use super::door::Door;
+use super::endpoint::ChannelEndpoint;
 use super::live::Entry;
 use super::wanted::{INPUT_RECORDED, Wanted};
 use crate::printable::printable;
@@ -43,8 +43,8 @@ enum Leaving {
 }
 
 /// Serves a channel of somebody who joins.
-pub(super) async fn serve(door: Door, wanted: Wanted, identity: Identity) {
-    let shared = door.shared.clone();
+pub(super) async fn serve(endpoint: ChannelEndpoint, wanted: Wanted, identity: Identity) {
+    let shared = endpoint.shared.clone();
     let refuse = |message: String| {
         shared.refused(shared.event(Code::SessionRefused).message(&message));
         message
@@ -55,18 +55,18 @@ pub(super) async fn serve(door: Door, wanted: Wanted, identity: Identity) {
     };
     let (id, mode) = match asked(&line) {
         Ok(asked) => asked,
-        Err(message) => return door.refuse(&message).await,
+        Err(message) => return endpoint.refuse(&message).await,
     };
     let Some(entry) = shared.server.live.find(&id) else {
         let message = format!("no session {id} runs on this node; see: sallyport sessions ls");
-        return door.refuse(&refuse(message)).await;
+        return endpoint.refuse(&refuse(message)).await;
     };
-    let permit = match may(&door, &identity, &entry, mode) {
+    let permit = match may(&endpoint, &identity, &entry, mode) {
         Ok(permit) => permit,
-        Err(message) => return door.refuse(&refuse(message)).await,
+        Err(message) => return endpoint.refuse(&refuse(message)).await,
     };
     let Some(hub) = entry.hub() else {
-        return door.refuse(&refuse("only sessions with a terminal can be joined".to_owned())).await;
+        return endpoint.refuse(&refuse("only sessions with a terminal can be joined".to_owned())).await;
     };
     let user = identity.display_name();
     let since = OffsetDateTime::now_utc();
@@ -75,7 +75,7 @@ pub(super) async fn serve(door: Door, wanted: Wanted, identity: Identity) {
     let who = Participant { user: user.clone(), mode, since };
     let (number, arrived) = match hub.enter(who, size) {
         Ok(entered) => entered,
-        Err(message) => return door.refuse(&refuse(message)).await,
+        Err(message) => return endpoint.refuse(&refuse(message)).await,
     };
     let about = entry.about();
     let event = |code| -> Event {
@@ -90,7 +90,7 @@ pub(super) async fn serve(door: Door, wanted: Wanted, identity: Identity) {
     shared.server.live.touch(id);
     shared.server.sink.emit(event(Code::SessionJoined).field("rule", permit.rule()));
     let began = Instant::now();
-    let seat = Seat { door: &door, hub: &hub, number, mode };
+    let seat = Seat { endpoint: &endpoint, hub: &hub, number, mode };
     let leaving = tokio::select! {
         leaving = async {
             // While this waits, the session waits for nothing: the announcement is bounded.
@@ -102,7 +102,7 @@ pub(super) async fn serve(door: Door, wanted: Wanted, identity: Identity) {
             let _ = shared.server.live.end(&id, &reason);
             shared.server.sink.emit(event(Code::SessionTerminated));
         }) => leaving,
-        reason = not_any_more(&door, &identity, &entry, mode, &permit) => Leaving::Cut(reason),
+        reason = not_any_more(&endpoint, &identity, &entry, mode, &permit) => Leaving::Cut(reason),
     };
     let typed = hub.leave(number);
     shared.server.live.touch(id);
@@ -115,16 +115,16 @@ pub(super) async fn serve(door: Door, wanted: Wanted, identity: Identity) {
     hub.announce(number, &format!("{user} left")).await;
     let goodbye = async {
         match leaving {
-            Leaving::Cut(reason) => door.refuse(&reason).await,
+            Leaving::Cut(reason) => endpoint.refuse(&reason).await,
             Leaving::Left | Leaving::Over => {
                 let text = match leaving {
                     Leaving::Over => "\r\n[sallyport: the session has ended]\r\n",
                     _ => "\r\n[sallyport: you left the session]\r\n",
                 };
-                let _ = door.send(Channel::Stdout, Bytes::from_static(text.as_bytes())).await;
-                let _ = door.exited(&Exit::Status(0)).await;
-                let _ = door.eof().await;
-                door.close().await;
+                let _ = endpoint.send(Channel::Stdout, Bytes::from_static(text.as_bytes())).await;
+                let _ = endpoint.exited(&Exit::Status(0)).await;
+                let _ = endpoint.eof().await;
+                endpoint.close().await;
             }
         }
     };
@@ -148,8 +148,13 @@ fn asked(line: &str) -> Result<(SessionId, JoinMode), String> {
 }
 
 /// Decides whether they may take part, now.
-fn may(door: &Door, identity: &Identity, entry: &Entry, mode: JoinMode) -> Result<JoinPermit, String> {
-    let directory = &door.shared.server.directory;
+fn may(
+    endpoint: &ChannelEndpoint,
+    identity: &Identity,
+    entry: &Entry,
+    mode: JoinMode,
+) -> Result<JoinPermit, String> {
+    let directory = &endpoint.shared.server.directory;
     let node = directory.node();
     let session = JoinTarget { node: &node, owner: &entry.about().user, owner_roles: entry.owner_roles() };
     directory
@@ -160,19 +165,19 @@ fn may(door: &Door, identity: &Identity, entry: &Entry, mode: JoinMode) -> Resul
 
 /// Waits until they may not take part any more: a role or lock changed, or the certificate ended.
 async fn not_any_more(
-    door: &Door,
+    endpoint: &ChannelEndpoint,
     identity: &Identity,
     entry: &Entry,
     mode: JoinMode,
     permit: &JoinPermit,
 ) -> String {
-    let mut changes = door.shared.server.directory.changes();
+    let mut changes = endpoint.shared.server.directory.changes();
     let left = permit.valid_until() - OffsetDateTime::now_utc();
     let expiry = sleep(left.try_into().unwrap_or_default());
     tokio::pin!(expiry);
     loop {
         // Asked after subscribing: something may have changed since they were let in.
-        if let Err(message) = may(door, identity, entry, mode) {
+        if let Err(message) = may(endpoint, identity, entry, mode) {
             return message;
         }
         tokio::select! {
@@ -203,7 +208,7 @@ fn welcome(about: &SessionMetadata, mode: JoinMode, records_input: bool) -> Stri
 
 /// One who takes part.
 struct Seat<'a> {
-    door: &'a Door,
+    endpoint: &'a ChannelEndpoint,
     hub: &'a Hub,
     number: u64,
     mode: JoinMode,
@@ -211,7 +216,7 @@ struct Seat<'a> {
 
 impl Seat<'_> {
     async fn say(&self, text: String) -> bool {
-        self.door.send(Channel::Stdout, Bytes::from(text)).await.is_ok()
+        self.endpoint.send(Channel::Stdout, Bytes::from(text)).await.is_ok()
     }
 
     /// Shows the session until it is over.
@@ -231,7 +236,7 @@ impl Seat<'_> {
                     true
                 }
                 Some(Next::Output(bytes)) => {
-                    self.door.send(Channel::Stdout, Bytes::from(bytes)).await.is_ok()
+                    self.endpoint.send(Channel::Stdout, Bytes::from(bytes)).await.is_ok()
                 }
                 Some(Next::Skipped(bytes)) => {
                     let text = format!("\r\n[sallyport: {bytes} bytes skipped: you read too slowly]\r\n");
@@ -247,16 +252,16 @@ impl Seat<'_> {
 
     async fn draw(&self) -> bool {
         let screen = self.hub.screen(self.number).await;
-        self.door.send(Channel::Stdout, Bytes::from(screen)).await.is_ok()
+        self.endpoint.send(Channel::Stdout, Bytes::from(screen)).await.is_ok()
     }
 
     /// Takes what they type, until they leave. `end` ends the session.
     async fn listen(&self, end: impl Fn()) -> Leaving {
         let mut pressed: Option<Instant> = None;
         loop {
-            match self.door.inbox.next().await {
+            match self.endpoint.inbox.next().await {
                 Some(Incoming::Data(bytes)) => {
-                    self.door.inbox.consumed(bytes.len());
+                    self.endpoint.inbox.consumed(bytes.len());
                     if self.mode == JoinMode::Peer {
                         self.hub.type_in(self.number, bytes).await;
                         continue;

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::again::again;
 use crate::client::{self, Connection, Session, SessionInput, SessionOutput, WindowSize};
-use crate::node::door::REFUSED_STATUS;
+use crate::node::endpoint::REFUSED_STATUS;
 use crate::session::{
     Channel, Early, Ended, Ends, Exit, Happening, Incoming, Input, Output, Signal, Size, Stop, Tap,
 };

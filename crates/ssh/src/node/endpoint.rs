@@ -19,52 +19,52 @@ pub(super) const REFUSED_STATUS: u32 = 255;
 
 /// How a channel's client is reached.
 #[derive(Clone)]
-pub(super) enum Way {
+pub(super) enum Protocol {
     Ssh { write: Arc<ChannelWriteHalf<Msg>>, handle: Handle },
     Native(Arc<mux::Channel>),
 }
 
 /// The client's side of a channel.
 #[derive(Clone)]
-pub(super) struct Door {
-    pub(super) way: Way,
+pub(super) struct ChannelEndpoint {
+    pub(super) protocol: Protocol,
     pub(super) inbox: Arc<Inbox>,
     pub(super) shared: Arc<Shared>,
     /// A person at a terminal is active when they type; a transfer, when bytes flow either way.
     pub(super) quiet: bool,
 }
 
-impl Door {
+impl ChannelEndpoint {
     pub(super) fn ssh(
         write: ChannelWriteHalf<Msg>,
         handle: Handle,
         inbox: Arc<Inbox>,
         shared: Arc<Shared>,
     ) -> Self {
-        Self { way: Way::Ssh { write: Arc::new(write), handle }, inbox, shared, quiet: false }
+        Self { protocol: Protocol::Ssh { write: Arc::new(write), handle }, inbox, shared, quiet: false }
     }
 
     pub(super) fn native(channel: mux::Channel, inbox: Arc<Inbox>, shared: Arc<Shared>) -> Self {
-        Self { way: Way::Native(Arc::new(channel)), inbox, shared, quiet: false }
+        Self { protocol: Protocol::Native(Arc::new(channel)), inbox, shared, quiet: false }
     }
 
-    /// By which front door the client came, as events say it.
+    /// By which listener the client came, as events say it.
     pub(super) fn front(&self) -> &'static str {
-        match &self.way {
-            Way::Ssh { .. } => "ssh",
-            Way::Native(_) => "native",
+        match &self.protocol {
+            Protocol::Ssh { .. } => "ssh",
+            Protocol::Native(_) => "native",
         }
     }
 
     pub(super) async fn send(&self, channel: Channel, bytes: Bytes) -> Result<(), Gone> {
         self.shared.opening.over();
         let _waiting = self.shared.pressure.enter();
-        let sent = match (&self.way, channel) {
-            (Way::Ssh { write, .. }, Channel::Stdout) => write.data_bytes(bytes).await.map_err(|_| Gone),
-            (Way::Ssh { write, .. }, Channel::Stderr) => {
+        let sent = match (&self.protocol, channel) {
+            (Protocol::Ssh { write, .. }, Channel::Stdout) => write.data_bytes(bytes).await.map_err(|_| Gone),
+            (Protocol::Ssh { write, .. }, Channel::Stderr) => {
                 write.extended_data_bytes(1, bytes).await.map_err(|_| Gone)
             }
-            (Way::Native(native), channel) => native.data(channel == Channel::Stderr, bytes).await,
+            (Protocol::Native(native), channel) => native.data(channel == Channel::Stderr, bytes).await,
         };
         if !self.quiet {
             self.shared.touch();
@@ -73,31 +73,31 @@ impl Door {
     }
 
     pub(super) async fn eof(&self) -> Result<(), Gone> {
-        match &self.way {
-            Way::Ssh { write, .. } => write.eof().await.map_err(|_| Gone),
-            Way::Native(channel) => channel.eof(),
+        match &self.protocol {
+            Protocol::Ssh { write, .. } => write.eof().await.map_err(|_| Gone),
+            Protocol::Native(channel) => channel.eof(),
         }
     }
 
     pub(super) async fn close(&self) {
-        match &self.way {
-            Way::Ssh { write, .. } => {
+        match &self.protocol {
+            Protocol::Ssh { write, .. } => {
                 let _ = write.close().await;
             }
-            Way::Native(channel) => channel.close(),
+            Protocol::Native(channel) => channel.close(),
         }
     }
 
     async fn exit_status(&self, status: u32) -> Result<(), Gone> {
-        match &self.way {
-            Way::Ssh { write, .. } => write.exit_status(status).await.map_err(|_| Gone),
-            Way::Native(channel) => channel.frame(&Frame::ExitStatus(channel.id(), status)),
+        match &self.protocol {
+            Protocol::Ssh { write, .. } => write.exit_status(status).await.map_err(|_| Gone),
+            Protocol::Native(channel) => channel.frame(&Frame::ExitStatus(channel.id(), status)),
         }
     }
 
     async fn exit_signal(&self, name: &str, core: bool) -> Result<(), Gone> {
-        match &self.way {
-            Way::Ssh { write, handle } => handle
+        match &self.protocol {
+            Protocol::Ssh { write, handle } => handle
                 .exit_signal_request(
                     write.id(),
                     signal_names::named(name),
@@ -107,7 +107,7 @@ impl Door {
                 )
                 .await
                 .map_err(|()| Gone),
-            Way::Native(native) => {
+            Protocol::Native(native) => {
                 let (channel, name) = (native.id(), name.to_owned());
                 native.frame(&Frame::ExitSignal { channel, name, core })
             }
@@ -125,17 +125,17 @@ impl Door {
 
     /// Says that the session begins, and what it lacks. SSH has said so by then.
     pub(super) fn started(&self, lacks: Lacks) {
-        if let Way::Native(channel) = &self.way {
+        if let Protocol::Native(channel) = &self.protocol {
             let _ = channel.frame(&Frame::Started(channel.id(), lacks));
         }
     }
 
     /// Says that the connection which was asked for stands. `reply` is what SSH answers with.
     pub(super) async fn let_in(&self, reply: Option<ChannelOpenHandle>) {
-        match (&self.way, reply) {
-            (Way::Ssh { .. }, Some(reply)) => reply.accept().await,
-            (Way::Ssh { .. }, None) => {}
-            (Way::Native(channel), _) => {
+        match (&self.protocol, reply) {
+            (Protocol::Ssh { .. }, Some(reply)) => reply.accept().await,
+            (Protocol::Ssh { .. }, None) => {}
+            (Protocol::Native(channel), _) => {
                 let _ = channel.frame(&Frame::Opened(channel.id()));
             }
         }
@@ -143,18 +143,18 @@ impl Door {
 
     /// Says that there is none.
     pub(super) async fn keep_out(&self, reply: Option<ChannelOpenHandle>, reason: String) {
-        match (&self.way, reply) {
-            (Way::Ssh { .. }, Some(reply)) => {
+        match (&self.protocol, reply) {
+            (Protocol::Ssh { .. }, Some(reply)) => {
                 let code = ChannelOpenFailure::ConnectFailed.code();
                 reply.reject(ChannelOpenFailure::Other { code, reason }).await;
             }
-            (Way::Ssh { .. }, None) => {}
-            (Way::Native(channel), _) => channel.refuse(&reason),
+            (Protocol::Ssh { .. }, None) => {}
+            (Protocol::Native(channel), _) => channel.refuse(&reason),
         }
     }
 }
 
-impl ToClient for Door {
+impl ToClient for ChannelEndpoint {
     fn inbox(&self) -> &Inbox {
         &self.inbox
     }
@@ -169,7 +169,7 @@ impl ToClient for Door {
 }
 
 #[async_trait]
-impl Output for Door {
+impl Output for ChannelEndpoint {
     async fn data(&self, channel: Channel, bytes: Bytes) -> Result<(), Gone> {
         self.send(channel, bytes).await
     }

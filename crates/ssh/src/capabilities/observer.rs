@@ -28,13 +28,13 @@ impl Offered {
 
 /// `stream`, unchanged, with an eye on the beginning of what is read from it. Afterwards a read costs one comparison.
 #[derive(Debug)]
-pub struct Tap<S> {
+pub struct GreetingObserver<S> {
     stream: S,
     reader: Option<Reader>,
     offered: Offered,
 }
 
-impl<S> Tap<S> {
+impl<S> GreetingObserver<S> {
     /// Reads along with what comes out of `stream`.
     pub fn new(stream: S) -> (Self, Offered) {
         let offered = Offered::default();
@@ -47,7 +47,7 @@ impl<S> Tap<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Tap<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for GreetingObserver<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -69,7 +69,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tap<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Tap<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for GreetingObserver<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -128,7 +128,7 @@ mod tests {
                 far.write_all(&sent).await.unwrap();
                 far
             });
-            let (mut tap, offered) = Tap::new(near);
+            let (mut tap, offered) = GreetingObserver::new(near);
             let mut got = vec![0; bytes.len()];
             tap.read_exact(&mut got).await.unwrap();
             assert!(got == bytes, "bytes differ");
