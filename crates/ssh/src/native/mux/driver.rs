@@ -12,7 +12,7 @@ use super::batch::Batch;
 use super::ports::{Breach, End, Role};
 use super::table::Mux;
 use crate::Stream;
-use crate::native::frame::{Farewell, Frame};
+use crate::native::frame::{Farewell, Frame, FrameError};
 
 /// Bytes read at once, from a connection that is busy and from one that is not.
 const BUSY_BYTES: usize = 128 * 1024;
@@ -81,25 +81,32 @@ impl Drop for Over {
     }
 }
 
+/// Why a stream has no first frame.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoFirstFrame {
+    #[error("the stream ended")]
+    Ended,
+    #[error("{0}")]
+    Frame(#[from] FrameError),
+    #[error("{0}")]
+    Stream(#[from] io::Error),
+}
+
 /// Reads the first frame of a stream.
 ///
 /// # Errors
-/// In words, why there is none.
+/// Why there is none.
 pub(crate) async fn first_frame(
     stream: &mut (impl AsyncRead + Unpin),
     buffer: &mut BytesMut,
-) -> Result<Frame, String> {
+) -> Result<Frame, NoFirstFrame> {
     loop {
-        match Frame::decode(buffer) {
-            Ok(Some(frame)) => return Ok(frame),
-            Ok(None) => {}
-            Err(error) => return Err(error.to_string()),
+        if let Some(frame) = Frame::decode(buffer)? {
+            return Ok(frame);
         }
         buffer.reserve(IDLE_BYTES);
-        match stream.read_buf(buffer).await {
-            Ok(0) => return Err("the stream ended".to_owned()),
-            Ok(_) => {}
-            Err(error) => return Err(error.to_string()),
+        if stream.read_buf(buffer).await? == 0 {
+            return Err(NoFirstFrame::Ended);
         }
     }
 }

@@ -52,7 +52,7 @@ async fn greet(mut line: impl Stream, shared: &Arc<Shared>, login: NativeLogin) 
     let hello = match first {
         Ok(Ok(Frame::Hello(hello))) => Ok(hello),
         Ok(Ok(_)) => Err("something else came first".to_owned()),
-        Ok(Err(reason)) => Err(reason),
+        Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("nothing came within {} s", login_timeout.as_secs())),
     };
     let Hello { version, least, window, login: user } = match hello {
