@@ -11,6 +11,7 @@ use ssh_key::private::{EcdsaKeypair, EcdsaPrivateKey, Ed25519Keypair, Ed25519Pri
 use ssh_key::public::{EcdsaPublicKey, KeyData};
 use zeroize::Zeroizing;
 
+use crate::security_keys::verify_user;
 use crate::{CaError, ssh};
 
 /// An SSH key pair: Ed25519, ECDSA or RSA.
@@ -218,12 +219,19 @@ pub fn verify_ssh_signature(key: &KeyData, message: &[u8], signature: &[u8]) -> 
     ssh::verify_message(&ssh::public_key(key)?, message, signature)
 }
 
-/// Checks a user's signature: as [`verify_ssh_signature`] does, and those of security keys (`sk-…@openssh.com`).
+/// Checks a user's signature: as [`verify_ssh_signature`] does, and those of security keys (`sk-…@openssh.com`), which must say that
+/// the holder touched the key unless the certificate has `no-touch-required`, and that it verified the holder where the certificate
+/// has `verify-required`. Who signed the certificate is the caller's to check.
 ///
 /// # Errors
 /// As [`verify_ssh_signature`].
-pub fn verify_user_signature(key: &KeyData, message: &[u8], signature: &[u8]) -> Result<(), CaError> {
-    ssh::verify_user(key, message, signature)
+pub fn verify_user_signature(
+    key: &KeyData,
+    certificate: Option<&ssh_key::Certificate>,
+    message: &[u8],
+    signature: &[u8],
+) -> Result<(), CaError> {
+    verify_user(key, certificate, message, signature)
 }
 
 /// An SSH certificate on the wire (OpenSSH's PROTOCOL.certkeys). As with [`certificate`], nothing is checked.

@@ -34,6 +34,7 @@ mod opening;
 mod phase;
 mod public_keys;
 mod reissue;
+mod security_keys;
 mod ssh;
 mod trust;
 mod validity;

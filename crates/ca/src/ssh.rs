@@ -127,32 +127,6 @@ pub(crate) fn verify_signature(certificate: &Certificate, ca: &PublicKey) -> Res
     verify_raw(ca, signature.algorithm().as_str(), signature.as_bytes(), signed)
 }
 
-/// Flags and counter of a security key, behind its signature (OpenSSH's PROTOCOL.u2f), in bytes.
-const SECURITY_KEY_TRAILER_BYTES: usize = 5;
-
-/// Checks a user's signature, which a security key may have made.
-pub(crate) fn verify_user(key: &KeyData, message: &[u8], blob: &[u8]) -> Result<(), CaError> {
-    let (held, application) = match key {
-        KeyData::SkEcdsaSha2NistP256(key) => (
-            PublicKey::from_raw(KeyAlgorithm::EcdsaP256, key.ec_point().as_bytes())?,
-            key.application().as_bytes(),
-        ),
-        KeyData::SkEd25519(key) => (
-            PublicKey::from_raw(KeyAlgorithm::Ed25519, key.public_key().as_ref())?,
-            key.application().as_bytes(),
-        ),
-        other => return verify_message(&public_key(other)?, message, blob),
-    };
-    let (scheme, rest) = take_string(blob).ok_or(CaError::BadSignature)?;
-    let (raw, trailer) = take_string(rest).ok_or(CaError::BadSignature)?;
-    if scheme != key.algorithm().as_str().as_bytes() || trailer.len() != SECURITY_KEY_TRAILER_BYTES {
-        return Err(CaError::BadSignature);
-    }
-    let signed = [&hash::sha256(application)[..], trailer, &hash::sha256(message)].concat();
-    let scheme = held.algorithm().ssh_name().ok_or(CaError::BadSignature)?;
-    verify_raw(&held, scheme, raw, &signed)
-}
-
 /// The most levels of certificates within certificates that are read. One of ours is signed by a plain key: it has one.
 const MOST_NESTED: usize = 4;
 
@@ -184,7 +158,12 @@ pub(crate) fn verify_message(key: &PublicKey, message: &[u8], blob: &[u8]) -> Re
     verify_raw(key, scheme, raw, message)
 }
 
-fn verify_raw(key: &PublicKey, scheme: &str, signature: &[u8], signed: &[u8]) -> Result<(), CaError> {
+pub(crate) fn verify_raw(
+    key: &PublicKey,
+    scheme: &str,
+    signature: &[u8],
+    signed: &[u8],
+) -> Result<(), CaError> {
     let scheme = key
         .algorithm()
         .schemes()
@@ -477,52 +456,6 @@ mod tests {
         assert!(error.to_string().contains("no principal"), "{error}");
         let error = claims(&certificate(&["root;rm"], &[])).unwrap_err();
         assert!(matches!(error, CaError::Malformed { .. }), "{error}");
-    }
-
-    /// A signature as a security key makes it (OpenSSH's PROTOCOL.u2f).
-    fn touched(key: &MemoryKey, name: &str, application: &str, message: &[u8]) -> Vec<u8> {
-        let trailer = [1, 0, 0, 0, 9];
-        let signed = [&hash::sha256(application.as_bytes())[..], &trailer, &hash::sha256(message)].concat();
-        let own = signature(key, &signed).unwrap();
-        let (_, raw) = take_string(&own).unwrap();
-        let mut blob = Vec::new();
-        put_string(&mut blob, name.as_bytes());
-        blob.extend_from_slice(raw);
-        blob.extend_from_slice(&trailer);
-        blob
-    }
-
-    #[test]
-    fn security_keys_sign_logins() {
-        let point = MemoryKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
-        let edwards = MemoryKey::generate(KeyAlgorithm::Ed25519).unwrap();
-        let KeyData::Ecdsa(EcdsaPublicKey::NistP256(own)) = key_data(&point.public_key()).unwrap() else {
-            panic!("no point")
-        };
-        let KeyData::Ed25519(other) = key_data(&edwards.public_key()).unwrap() else { panic!("no Ed25519") };
-        let keys = [
-            (&point, KeyData::SkEcdsaSha2NistP256(ssh_key::public::SkEcdsaSha2NistP256::new(own, "ssh:"))),
-            (&edwards, KeyData::SkEd25519(ssh_key::public::SkEd25519::new(other, "ssh:"))),
-        ];
-        for (key, data) in &keys {
-            let algorithm = data.algorithm();
-            let good = touched(key, algorithm.as_str(), "ssh:", b"message");
-            verify_user(data, b"message", &good).unwrap();
-            let mut counted = good.clone();
-            *counted.last_mut().unwrap() += 1;
-            let cut = &good[..good.len() - 1];
-            for (message, blob) in [
-                (&b"messagE"[..], &good[..]),
-                (b"message", &counted),
-                (b"message", cut),
-                (b"message", &touched(key, algorithm.as_str(), "ssh:other", b"message")),
-                (b"message", &touched(key, "ssh-ed25519", "ssh:", b"message")),
-                // As a key that is no security key signs.
-                (b"message", &signature(*key, b"message").unwrap()),
-            ] {
-                assert!(verify_user(data, message, blob).is_err(), "{algorithm}");
-            }
-        }
     }
 
     #[test]

@@ -200,7 +200,8 @@ impl Server {
                 }
                 (Asked::Signed { offer, message, signature }, true) => {
                     let named = is_signed_by(&signature, offer.algorithm.as_str());
-                    match verify_user_signature(&offer.key, &message, &signature) {
+                    let certificate = offer.certificate.as_ref();
+                    match verify_user_signature(&offer.key, certificate, &message, &signature) {
                         Ok(()) if named => server.stage = Stage::Holds(offer),
                         _ => return server.refuse(),
                     }

@@ -1,0 +1,188 @@
+//! Signatures of users, which a security key may have made (OpenSSH's PROTOCOL.u2f).
+
+use sallyport_sal::{KeyAlgorithm, PublicKey, hash};
+use ssh_key::Certificate;
+use ssh_key::public::KeyData;
+
+use crate::CaError;
+use crate::encoding::take_string;
+use crate::ssh::{public_key, verify_message, verify_raw};
+
+/// Flags and counter of a security key, behind its signature (OpenSSH's PROTOCOL.u2f), in bytes.
+const SECURITY_KEY_TRAILER_BYTES: usize = 5;
+
+/// Of the flags: the holder touched the security key.
+const PRESENT: u8 = 0x01;
+/// Of the flags: it verified the holder, by a PIN for one.
+const VERIFIED: u8 = 0x04;
+
+/// What a certificate says of how its security key signs (OpenSSH's PROTOCOL.certkeys). It may stand among the critical options or
+/// among the extensions.
+const NO_TOUCH_REQUIRED: &str = "no-touch-required";
+const VERIFY_REQUIRED: &str = "verify-required";
+
+/// The flags that a security key's signature must have. Without a certificate: the holder's touch, as sshd demands.
+fn flags_demanded(certificate: Option<&Certificate>) -> u8 {
+    let says = |name: &str| {
+        certificate.is_some_and(|certificate| {
+            certificate.extensions().get(name).is_some() || certificate.critical_options().get(name).is_some()
+        })
+    };
+    let touch = if says(NO_TOUCH_REQUIRED) { 0 } else { PRESENT };
+    let verification = if says(VERIFY_REQUIRED) { VERIFIED } else { 0 };
+    touch | verification
+}
+
+/// Checks a user's signature, which a security key may have made, under the certificate that it logs in with.
+pub(crate) fn verify_user(
+    key: &KeyData,
+    certificate: Option<&Certificate>,
+    message: &[u8],
+    blob: &[u8],
+) -> Result<(), CaError> {
+    let (held, application) = match key {
+        KeyData::SkEcdsaSha2NistP256(key) => (
+            PublicKey::from_raw(KeyAlgorithm::EcdsaP256, key.ec_point().as_bytes())?,
+            key.application().as_bytes(),
+        ),
+        KeyData::SkEd25519(key) => (
+            PublicKey::from_raw(KeyAlgorithm::Ed25519, key.public_key().as_ref())?,
+            key.application().as_bytes(),
+        ),
+        other => return verify_message(&public_key(other)?, message, blob),
+    };
+    let (scheme, rest) = take_string(blob).ok_or(CaError::BadSignature)?;
+    let (raw, trailer) = take_string(rest).ok_or(CaError::BadSignature)?;
+    if scheme != key.algorithm().as_str().as_bytes() || trailer.len() != SECURITY_KEY_TRAILER_BYTES {
+        return Err(CaError::BadSignature);
+    }
+    let demanded = flags_demanded(certificate);
+    if trailer.first().is_none_or(|flags| flags & demanded != demanded) {
+        return Err(CaError::BadSignature);
+    }
+    let signed = [&hash::sha256(application)[..], trailer, &hash::sha256(message)].concat();
+    let scheme = held.algorithm().ssh_name().ok_or(CaError::BadSignature)?;
+    verify_raw(&held, scheme, raw, &signed)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use std::collections::BTreeMap;
+
+    use sallyport_sal::{MemoryKey, Signer};
+    use ssh_key::public::EcdsaPublicKey;
+
+    use super::*;
+    use crate::CaKind;
+    use crate::encoding::put_string;
+    use crate::ssh::{NONCE_BYTES, Template, key_data, signature};
+
+    /// A signature as a security key makes it (OpenSSH's PROTOCOL.u2f).
+    fn touched(key: &MemoryKey, name: &str, application: &str, message: &[u8]) -> Vec<u8> {
+        flagged(PRESENT, key, name, application, message)
+    }
+
+    fn flagged(flags: u8, key: &MemoryKey, name: &str, application: &str, message: &[u8]) -> Vec<u8> {
+        let trailer = [flags, 0, 0, 0, 9];
+        let signed = [&hash::sha256(application.as_bytes())[..], &trailer, &hash::sha256(message)].concat();
+        let own = signature(key, &signed).unwrap();
+        let (_, raw) = take_string(&own).unwrap();
+        let mut blob = Vec::new();
+        put_string(&mut blob, name.as_bytes());
+        blob.extend_from_slice(raw);
+        blob.extend_from_slice(&trailer);
+        blob
+    }
+
+    /// Of a security key, with one word among the extensions.
+    fn certificate_with(subject: &KeyData, extension: &str) -> Certificate {
+        let ca = MemoryKey::generate(KeyAlgorithm::Ed25519).unwrap();
+        let template = Template {
+            nonce: [5; NONCE_BYTES],
+            subject_key: subject,
+            serial: 1,
+            kind: CaKind::User,
+            key_id: "alice",
+            principals: &["root".to_owned()],
+            valid_after: 1,
+            valid_before: 2,
+            extensions: &BTreeMap::from([(extension.to_owned(), String::new())]),
+        };
+        template.sign(&ca).unwrap()
+    }
+
+    #[test]
+    fn a_security_key_signs_with_the_touch_and_the_verification_that_are_demanded() {
+        let edwards = MemoryKey::generate(KeyAlgorithm::Ed25519).unwrap();
+        let KeyData::Ed25519(own) = key_data(&edwards.public_key()).unwrap() else { panic!("no Ed25519") };
+        let data = KeyData::SkEd25519(ssh_key::public::SkEd25519::new(own, "ssh:"));
+        let [usual, untouched, verified] =
+            ["permit-pty", NO_TOUCH_REQUIRED, VERIFY_REQUIRED].map(|name| certificate_with(&data, name));
+        for (flags, certificate, is_good) in [
+            (0, None, false),
+            (VERIFIED, None, false),
+            (PRESENT, None, true),
+            (0, Some(&usual), false),
+            (PRESENT, Some(&usual), true),
+            (0, Some(&untouched), true),
+            (PRESENT, Some(&verified), false),
+            (VERIFIED, Some(&verified), false),
+            (PRESENT | VERIFIED, Some(&verified), true),
+        ] {
+            let blob = flagged(flags, &edwards, data.algorithm().as_str(), "ssh:", b"message");
+            let checked = verify_user(&data, certificate, b"message", &blob);
+            assert_eq!(checked.is_ok(), is_good, "{flags} {:?}", certificate.map(Certificate::extensions));
+        }
+        let verify = certificate_critical(&data, VERIFY_REQUIRED);
+        let blob = flagged(PRESENT, &edwards, data.algorithm().as_str(), "ssh:", b"message");
+        assert!(verify_user(&data, Some(&verify), b"message", &blob).is_err());
+    }
+
+    /// The same with the word among the critical options, which no authority of ours writes.
+    fn certificate_critical(subject: &KeyData, option: &str) -> Certificate {
+        let bytes = certificate_with(subject, "permit-pty").to_bytes().unwrap();
+        let end_of_validity = [1_u64.to_be_bytes(), 2_u64.to_be_bytes()].concat();
+        let at = bytes.windows(16).position(|window| window == end_of_validity).unwrap() + 16;
+        let mut options = Vec::new();
+        put_string(&mut options, option.as_bytes());
+        put_string(&mut options, b"");
+        let mut changed = bytes[..at].to_vec();
+        put_string(&mut changed, &options);
+        changed.extend_from_slice(&bytes[at + 4..]);
+        Certificate::from_bytes(&changed).unwrap()
+    }
+
+    #[test]
+    fn security_keys_sign_logins() {
+        let point = MemoryKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
+        let edwards = MemoryKey::generate(KeyAlgorithm::Ed25519).unwrap();
+        let KeyData::Ecdsa(EcdsaPublicKey::NistP256(own)) = key_data(&point.public_key()).unwrap() else {
+            panic!("no point")
+        };
+        let KeyData::Ed25519(other) = key_data(&edwards.public_key()).unwrap() else { panic!("no Ed25519") };
+        let keys = [
+            (&point, KeyData::SkEcdsaSha2NistP256(ssh_key::public::SkEcdsaSha2NistP256::new(own, "ssh:"))),
+            (&edwards, KeyData::SkEd25519(ssh_key::public::SkEd25519::new(other, "ssh:"))),
+        ];
+        for (key, data) in &keys {
+            let algorithm = data.algorithm();
+            let good = touched(key, algorithm.as_str(), "ssh:", b"message");
+            verify_user(data, None, b"message", &good).unwrap();
+            let mut counted = good.clone();
+            *counted.last_mut().unwrap() += 1;
+            let cut = &good[..good.len() - 1];
+            for (message, blob) in [
+                (&b"messagE"[..], &good[..]),
+                (b"message", &counted),
+                (b"message", cut),
+                (b"message", &touched(key, algorithm.as_str(), "ssh:other", b"message")),
+                (b"message", &touched(key, "ssh-ed25519", "ssh:", b"message")),
+                // As a key that is no security key signs.
+                (b"message", &signature(*key, b"message").unwrap()),
+            ] {
+                assert!(verify_user(data, None, message, blob).is_err(), "{algorithm}");
+            }
+        }
+    }
+}
