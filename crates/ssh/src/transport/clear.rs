@@ -9,19 +9,25 @@
 //! Nothing but the library sees the clear text, and the library computes nothing with it. Keys are renewed here; the library
 //! does not hear of it.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::io::poll_read_buf;
 
 use super::login::CONNECTION;
 use super::message::{
-    DEBUG, DISCONNECT, Draft, EXT_INFO, IGNORE, KEXINIT, NEWKEYS, SERVICE_ACCEPT, SERVICE_REQUEST,
-    UNIMPLEMENTED, USERAUTH_BANNER, USERAUTH_REQUEST, USERAUTH_SUCCESS,
+    CHANNEL_FAILURE, CHANNEL_OPEN, DEBUG, DISCONNECT, Draft, EXT_INFO, GLOBAL_REQUEST, IGNORE, KEXINIT,
+    NEWKEYS, REQUEST_FAILURE, SERVICE_ACCEPT, SERVICE_REQUEST, UNIMPLEMENTED, USERAUTH_BANNER,
+    USERAUTH_REQUEST, USERAUTH_SUCCESS,
 };
 use super::packet::Outgoing;
 use super::{Breach, Step, Transport, USERAUTH};
@@ -34,10 +40,19 @@ const MOST_OUT_BYTES: usize = 128 * 1024;
 /// What is read ahead of the library while this side's packets wait for new keys, in bytes. Until the peer has heard that new keys are
 /// wanted it may send what its windows allow: those of two channels at their widest.
 const MOST_AHEAD_BYTES: usize = 32 << 20;
+/// What a message that is read ahead costs beside its payload, in bytes: its place in the queue and in the allocator.
+const MESSAGE_BYTES: usize = 64;
+/// What the peer may send from this side's KEXINIT to the new keys, in bytes on the wire: [`MOST_AHEAD_BYTES`], and as much again for
+/// padding and for messages that are not kept.
+const MOST_WIRE_BYTES: u64 = 64 << 20;
+/// How long the peer may take to renew keys.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Length of a packet's head in the clear (RFC 4253 §6): its length, and that of its padding.
 const HEAD_BYTES: usize = 5;
 /// Messages that are the connection's (RFC 4250 §4.1.2).
 const CONNECTION_FROM: u8 = 80;
+/// Of a peer that sends on and on while this side waits for its part in new keys.
+const TOO_MUCH: Breach = Breach::Keys("sent too much before it renewed keys");
 /// Names that the library knows for an exchange of nothing.
 const NOTHING: &[&str] = &["none"];
 const CLEAR: &[&str] = &["clear"];
@@ -76,6 +91,42 @@ pub(crate) struct ClearStream {
     partial: BytesMut,
     /// The peer says no more.
     has_ended: bool,
+    /// What the library writes goes nowhere: the peer ended the connection while the library wrote, and the library is to read why.
+    discards: bool,
+    /// The stream was written to and has not been flushed since.
+    unflushed: bool,
+    /// Why nothing can be sent. The library hears of it once it has read what the peer said before.
+    failed: Option<io::Error>,
+    limits: Limits,
+    /// Ends the connection unless the keys are renewed before.
+    late: Option<Pin<Box<Sleep>>>,
+}
+
+/// What the peer may do while keys are renewed.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    patience: Duration,
+    ahead_bytes: usize,
+    wire_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { patience: PATIENCE, ahead_bytes: MOST_AHEAD_BYTES, wire_bytes: MOST_WIRE_BYTES }
+    }
+}
+
+/// What reading has led to.
+enum Heard {
+    Message(Bytes),
+    /// There are new keys, where reading was for these.
+    Keys,
+    End,
+}
+
+/// Whether a message is of the connection (RFC 4250 §4.1.2) and has a meaning.
+fn is_of_connection(number: u8) -> bool {
+    matches!(number, GLOBAL_REQUEST..=REQUEST_FAILURE | CHANNEL_OPEN..=CHANNEL_FAILURE)
 }
 
 /// A packet in the clear.
@@ -119,13 +170,20 @@ impl ClearStream {
             has_greeted: false,
             partial: BytesMut::new(),
             has_ended: false,
+            discards: false,
+            unflushed: false,
+            failed: None,
+            limits: Limits::default(),
+            late: None,
         }
     }
 
     /// The error of a breach, of which the peer is told where it still listens.
     fn broken(&mut self, cx: &mut Context<'_>, breach: Breach) -> io::Error {
         self.transport.break_off(&breach);
-        let _ = self.poll_drain(cx, 0);
+        if let Poll::Ready(Ok(())) = self.poll_drain(cx, 0) {
+            let _ = Pin::new(&mut self.stream).poll_flush(cx);
+        }
         io::Error::other(breach)
     }
 
@@ -137,47 +195,110 @@ impl ClearStream {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.transport.output().advance(written);
+            self.unflushed = true;
         }
         Poll::Ready(Ok(()))
     }
 
-    /// The next message of the connection; none at its end.
-    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+    /// Sends the transport's own answers, and sees that a stream that buffers lets go of them: the peer may say nothing before it has
+    /// them. A stream that does not take them now wakes this task when it does.
+    fn poll_answers(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_drain(cx, 0))?;
+        if self.unflushed {
+            ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+            self.unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The next message of the connection. With `until_keys`, no more than is to be read for new keys.
+    fn poll_message(&mut self, cx: &mut Context<'_>, until_keys: bool) -> Poll<io::Result<Heard>> {
         loop {
-            // Answers of the transport's own. A stream that does not take them now wakes this task when it does; a peer that takes
-            // none of many is not read from.
-            match self.poll_drain(cx, 0) {
-                Poll::Ready(drained) => drained?,
-                Poll::Pending if self.transport.output().len() > 4 * MOST_OUT_BYTES => return Poll::Pending,
-                Poll::Pending => {}
-            }
             let step = match self.transport.next() {
                 Ok(step) => step,
                 Err(breach) => return Poll::Ready(Err(self.broken(cx, breach))),
             };
             match step {
                 Some(Step::Message(payload)) => match self.admit(&payload) {
-                    Ok(true) => return Poll::Ready(Ok(Some(payload))),
-                    Ok(false) => continue,
+                    Ok(true) => return Poll::Ready(Ok(Heard::Message(payload))),
+                    Ok(false) => {}
                     Err(breach) => return Poll::Ready(Err(self.broken(cx, breach))),
                 },
-                Some(Step::Farewell(payload)) => return Poll::Ready(Ok(Some(payload))),
+                Some(Step::Farewell(payload)) => return Poll::Ready(Ok(Heard::Message(payload))),
                 // Judged before the login.
-                Some(Step::Host(_)) => continue,
-                None => {}
+                Some(Step::Host(_)) => {}
+                None => {
+                    if let Some(done) = self.read_on(cx, until_keys) {
+                        return done;
+                    }
+                }
             }
-            if let Poll::Ready(Err(error)) = self.poll_drain(cx, 0) {
-                return Poll::Ready(Err(error));
-            }
-            if self.has_ended || self.transport.is_over() {
-                return Poll::Ready(Ok(None));
-            }
+        }
+    }
+
+    /// Reads more, where all that has come is heard. None when more has come.
+    fn read_on(&mut self, cx: &mut Context<'_>, until_keys: bool) -> Option<Poll<io::Result<Heard>>> {
+        if !self.transport.is_renewing() {
+            self.late = None;
+        }
+        // The keys, and all that the peer says for now, may have come in one piece: a peer that is silent from here on must not hold up
+        // the library.
+        if until_keys && !self.transport.is_exchanging() {
+            return Some(Poll::Ready(Ok(Heard::Keys)));
+        }
+        if until_keys && self.transport.came_since_proposal() > self.limits.wire_bytes {
+            return Some(Poll::Ready(Err(self.broken(cx, TOO_MUCH))));
+        }
+        if self.failed.is_none()
+            && let Poll::Ready(Err(error)) = self.poll_answers(cx)
+        {
+            self.failed = Some(error);
+        }
+        if self.has_ended || self.transport.is_over() {
+            return Some(Poll::Ready(Ok(Heard::End)));
+        }
+        // A peer that takes none of many answers is not read from.
+        let read = if self.transport.output().len() > 4 * MOST_OUT_BYTES && self.failed.is_none() {
+            Poll::Pending
+        } else {
             let input = self.transport.input();
             input.reserve(BLOCK_BYTES);
-            if ready!(poll_read_buf(Pin::new(&mut self.stream), cx, input))? == 0 {
-                self.has_ended = true;
-                return Poll::Ready(Ok(None));
+            poll_read_buf(Pin::new(&mut self.stream), cx, input)
+        };
+        match (read, self.failed.take()) {
+            (Poll::Ready(Ok(1..)), failed) => {
+                self.failed = failed;
+                None
             }
+            // What the peer said before is heard.
+            (_, Some(error)) => Some(Poll::Ready(Err(error))),
+            (Poll::Ready(Ok(_)), None) => {
+                self.has_ended = true;
+                Some(Poll::Ready(Ok(Heard::End)))
+            }
+            (Poll::Ready(Err(error)), None) => Some(Poll::Ready(Err(error))),
+            (Poll::Pending, None) if self.poll_late(cx).is_ready() => {
+                let breach = Breach::Keys("did not renew keys in time");
+                Some(Poll::Ready(Err(self.broken(cx, breach))))
+            }
+            (Poll::Pending, None) => Some(Poll::Pending),
+        }
+    }
+
+    /// Whether the peer has had its time for new keys. To be asked when nothing more is there to be read.
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.transport.is_renewing() {
+            return Poll::Pending;
+        }
+        let patience = self.limits.patience;
+        let late = self.late.get_or_insert_with(|| Box::pin(sleep(patience)));
+        loop {
+            ready!(late.as_mut().poll(cx));
+            if late.deadline().elapsed() < patience / 8 {
+                return Poll::Ready(());
+            }
+            // The library has not read for long: the delay may be this side's, which the peer's time does not pay for.
+            late.as_mut().reset(Instant::now() + patience);
         }
     }
 
@@ -185,7 +306,7 @@ impl ClearStream {
     fn admit(&mut self, payload: &Bytes) -> Result<bool, Breach> {
         let number = payload.first().copied().unwrap_or_default();
         match number {
-            CONNECTION_FROM.. => return Ok(true),
+            number if is_of_connection(number) => return Ok(true),
             // A client that is in is not let in again (RFC 4252 §5.1).
             USERAUTH_REQUEST if self.peer == Peer::Client => {}
             USERAUTH_BANNER if self.peer == Peer::Server => {}
@@ -208,20 +329,19 @@ impl ClearStream {
 
     /// Waits for new keys, and reads what comes meanwhile: the peer's part in them is behind it.
     fn poll_keys(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.transport.is_exchanging() {
-            match ready!(self.poll_message(cx))? {
-                None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
-                Some(payload) => {
-                    self.ahead_bytes += payload.len();
-                    self.ahead.push_back(payload);
-                    if self.ahead_bytes > MOST_AHEAD_BYTES {
-                        let breach = Breach::Keys("sent too much before it renewed keys");
-                        return Poll::Ready(Err(self.broken(cx, breach)));
+        while self.transport.is_exchanging() && !self.discards {
+            match ready!(self.poll_message(cx, true))? {
+                Heard::Keys => break,
+                // The library reads what came before, and the end, in its turn.
+                Heard::End => self.discards = true,
+                Heard::Message(payload) => {
+                    self.ahead_bytes += payload.len() + MESSAGE_BYTES;
+                    // Of its own: a slice would keep all of the block that was read.
+                    self.ahead.push_back(Bytes::copy_from_slice(&payload));
+                    if self.ahead_bytes > self.limits.ahead_bytes {
+                        return Poll::Ready(Err(self.broken(cx, TOO_MUCH)));
                     }
-                    // A message that is there may be all that there is for now.
-                    if self.transport.is_over() {
-                        return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
-                    }
+                    self.discards = self.transport.is_over();
                 }
             }
         }
@@ -259,6 +379,7 @@ impl ClearStream {
     /// Adds to a packet that has begun, and says by how much.
     fn complete(&mut self, rest: &[u8]) -> Result<usize, Breach> {
         let wanted = match length(&self.partial) {
+            Some(size) if size <= HEAD_BYTES => return Err(Breach::Malformed("of this side's own")),
             Some(size) => size - self.partial.len(),
             None => 4 - self.partial.len(),
         };
@@ -315,16 +436,17 @@ impl AsyncRead for ClearStream {
             if buffer.remaining() == 0 || buffer.filled().len() > before {
                 return Poll::Ready(Ok(()));
             }
-            let payload = match this.ahead.pop_front() {
+            let heard = match this.ahead.pop_front() {
                 Some(payload) => {
-                    this.ahead_bytes -= payload.len();
-                    Some(payload)
+                    this.ahead_bytes = this.ahead_bytes.saturating_sub(payload.len() + MESSAGE_BYTES);
+                    Heard::Message(payload)
                 }
-                None => ready!(this.poll_message(cx))?,
+                None => ready!(this.poll_message(cx, false))?,
             };
-            match payload {
-                Some(payload) => this.present(payload),
-                None => return Poll::Ready(Ok(())),
+            match heard {
+                Heard::Message(payload) => this.present(payload),
+                Heard::Keys => {}
+                Heard::End => return Poll::Ready(Ok(())),
             }
         }
     }
@@ -335,6 +457,9 @@ impl AsyncWrite for ClearStream {
         let this = self.get_mut();
         loop {
             ready!(this.poll_keys(cx))?;
+            if this.discards {
+                return Poll::Ready(Ok(bytes.len()));
+            }
             ready!(this.poll_drain(cx, MOST_OUT_BYTES / 2))?;
             let taken = match this.take(bytes) {
                 Ok(taken) => taken,
@@ -351,13 +476,17 @@ impl AsyncWrite for ClearStream {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        ready!(this.poll_drain(cx, 0))?;
-        Pin::new(&mut this.stream).poll_flush(cx)
+        if this.discards {
+            return Poll::Ready(Ok(()));
+        }
+        this.poll_answers(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        ready!(this.poll_drain(cx, 0))?;
+        if !this.discards {
+            ready!(this.poll_drain(cx, 0))?;
+        }
         Pin::new(&mut this.stream).poll_shutdown(cx)
     }
 }

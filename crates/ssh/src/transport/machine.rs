@@ -117,6 +117,8 @@ pub(crate) struct Transport {
     prelude: usize,
     /// Our proposal, from when it went until our NEWKEYS.
     proposal: Option<Vec<u8>>,
+    /// What had come under the peer's key when it went, in bytes.
+    came_before: u64,
     waiting: Option<Waiting>,
     /// A client's first exchange, until the host is believed.
     judged: Option<(Exchanged, Agreed, KeyData)>,
@@ -165,6 +167,7 @@ impl Transport {
             theirs: String::new(),
             prelude: 0,
             proposal: None,
+            came_before: 0,
             waiting: None,
             judged: None,
             next_out: None,
@@ -226,6 +229,19 @@ impl Transport {
     /// Whether our proposal is out, so that nothing but the transport's messages may go.
     pub(crate) fn is_exchanging(&self) -> bool {
         self.proposal.is_some()
+    }
+
+    /// Whether keys are being renewed: either side has proposed, and NEWKEYS of either is not there yet.
+    pub(crate) fn is_renewing(&self) -> bool {
+        !self.is_settled()
+    }
+
+    /// What has come since our proposal went, in bytes on the wire. None of it once there are new keys.
+    pub(crate) fn came_since_proposal(&self) -> u64 {
+        match self.proposal {
+            Some(_) => self.incoming.used.bytes.saturating_sub(self.came_before),
+            None => 0,
+        }
     }
 
     /// The user is in: from here on keys are renewed, by either side.
@@ -292,9 +308,16 @@ impl Transport {
         self.stage = Stage::Over;
     }
 
-    /// Says farewell for a breach. A peer that has not proven who it is is not told what it did.
+    /// Says farewell for a breach. A host that has not proven its key is not told what it did; a client before its login is told
+    /// of its own mistakes, and nothing of this side's state.
     pub(crate) fn break_off(&mut self, breach: &Breach) {
-        let words = if self.session.is_some() { breach.to_string() } else { String::new() };
+        let is_told = match self.role {
+            Role::Server(_) if !self.is_in => {
+                matches!(breach, Breach::Unexpected { .. } | Breach::Malformed(_) | Breach::Attempts)
+            }
+            _ => true,
+        };
+        let words = if is_told && self.session.is_some() { breach.to_string() } else { String::new() };
         let reason = match breach {
             Breach::NotSpoken { .. } | Breach::NothingCommon { .. } => 3,
             _ => PROTOCOL_ERROR,
@@ -375,17 +398,30 @@ impl Transport {
     /// # Errors
     /// [`Breach::Unavailable`] when there is no randomness.
     pub(crate) fn renew_keys(&mut self) -> Result<(), Breach> {
-        let is_settled = self.proposal.is_none()
+        if self.is_in && self.is_settled() && self.stage == Stage::Open { self.propose() } else { Ok(()) }
+    }
+
+    /// Whether no exchange of keys is under way.
+    fn is_settled(&self) -> bool {
+        self.proposal.is_none()
             && self.waiting.is_none()
             && self.next_in.is_none()
             && self.next_out.is_none()
-            && self.judged.is_none();
-        if self.is_in && is_settled && self.stage == Stage::Open { self.propose() } else { Ok(()) }
+            && self.judged.is_none()
     }
 }
 
 #[cfg(test)]
 impl Transport {
+    /// Packets under the peer's key, and under this side's.
+    pub(super) fn came(&self) -> u64 {
+        self.incoming.used.packets
+    }
+
+    pub(super) fn said(&self) -> u64 {
+        self.outgoing.used.packets
+    }
+
     /// Sends what [`Transport::send`] would hold back.
     pub(super) fn say_out_of_turn(&mut self, payload: &[u8]) {
         let _ = self.outgoing.put(&mut self.out, payload);

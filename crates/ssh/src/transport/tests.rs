@@ -1,5 +1,7 @@
 //! Both sides of the transport against each other, without a network; and clients that mean ill.
 
+mod sealed;
+
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -450,7 +452,7 @@ fn packets_that_were_altered_played_again_or_left_out_end_the_connection() {
 }
 
 /// Both sides of a connection that is in.
-fn in_both(limits: Limits) -> (Transport, Transport) {
+pub(super) fn in_both(limits: Limits) -> (Transport, Transport) {
     let mut both = Both::usual();
     both.client = Transport::client(opening(CLIENT, limits)).unwrap();
     both.server = Server::new(opening(SERVER, limits), host(KeyAlgorithm::EcdsaP256), MOST).unwrap();

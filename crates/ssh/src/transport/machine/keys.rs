@@ -20,6 +20,7 @@ impl Transport {
         };
         self.outgoing.put(&mut self.out, &proposal)?;
         self.proposal = Some(proposal);
+        self.came_before = self.incoming.used.bytes;
         Ok(())
     }
 
@@ -182,7 +183,8 @@ impl Transport {
             let told = told.string(HOST_BOUND).string(b"0");
             self.outgoing.put(&mut self.out, &told.0)?;
         }
-        while let Some(payload) = self.held.pop_front() {
+        // Sending may propose again, and hold back the rest.
+        for payload in std::mem::take(&mut self.held) {
             self.send(&payload)?;
         }
         Ok(())
