@@ -169,9 +169,10 @@ pub(crate) fn inside_limits() -> Limits {
     }
 }
 
-/// When a server asks for new keys by [`crate::transport`]: as [`server_limits`].
+/// When a server asks for new keys by [`crate::transport`]: within the 64 GiB and 2^31 packets of RFC 4344 §3. That transport takes
+/// what is on its way when it asks, so that the reason of [`server_limits`] to be late is none here.
 pub(crate) const LAYER_SERVER_LIMITS: transport::Limits =
-    transport::Limits { bytes: 72 << 30, packets: 9 << 28 };
+    transport::Limits { bytes: 60 << 30, packets: 1 << 31 };
 
 /// What SSH's transport has. Outside FIPS mode it is the SSH library's own, and does not pass through the abstraction layer.
 #[derive(Debug, Clone)]
@@ -281,6 +282,23 @@ mod tests {
 
     fn names<T: AsRef<str>>(names: &[T]) -> Vec<&str> {
         names.iter().map(AsRef::as_ref).collect()
+    }
+
+    #[test]
+    fn inside_the_transport_the_library_exchanges_and_encrypts_nothing() {
+        let inside = inside();
+        assert_eq!(names(&inside.kex), ["none"]);
+        assert_eq!(names(&inside.cipher), ["clear"]);
+        assert_eq!(names(&inside.mac), ["none"]);
+        assert!(inside.host_key_certificates.is_empty());
+        let limits = inside_limits();
+        assert_eq!((limits.rekey_write_limit, limits.rekey_read_limit), (usize::MAX, usize::MAX));
+    }
+
+    #[test]
+    fn keys_of_the_layer_are_renewed_within_rfc_4344() {
+        let transport::Limits { bytes, packets } = LAYER_SERVER_LIMITS;
+        assert!(bytes < 64 << 30 && packets <= 1 << 31);
     }
 
     #[test]

@@ -145,11 +145,12 @@ async fn supervise<S: Stream + 'static>(
         Some(terms) => {
             let Settings { dial, admits, .. } = &settings;
             let decides = Decides { known: &shared.known, dial, admits, span: Span::current() };
-            let (stream, proven) =
-                enter(Box::new(stream), &terms, decides, (config.auth_timeout, deadline)).await?;
+            let entered = enter(Box::new(stream), &terms, decides, (config.auth_timeout, deadline)).await?;
+            let Some((stream, proven)) = entered else { return Ok(()) };
             let line = Line::new(stream, settings.cut.clone(), Arc::clone(&shared.gate));
             let handler = Client::new(settings, Arc::clone(&shared), Some(proven));
-            russh::server::run_stream(Arc::clone(&handler.settings.ssh), line, handler).await
+            let started = russh::server::run_stream(Arc::clone(&handler.settings.ssh), line, handler);
+            tokio::time::timeout_at(deadline, started).await.map_err(|_| late())?
         }
         None => {
             let handler = Client::new(settings, Arc::clone(&shared), None);

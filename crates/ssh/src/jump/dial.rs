@@ -111,6 +111,6 @@ pub enum JumpError {
     #[error("the SSH connection ended")]
     Ssh(#[from] russh::Error),
     /// The same before the client was let in.
-    #[error("no SSH connection")]
-    Transport(#[source] NotIn),
+    #[error("no SSH connection: {0}")]
+    Transport(NotIn),
 }

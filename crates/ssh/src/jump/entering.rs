@@ -33,13 +33,14 @@ pub(super) struct Known {
     pub(super) changed: Notify,
 }
 
-/// Exchanges keys and lets the client in by [`crate::transport`], or tells it why not; `patience` ends at `deadline`.
+/// Exchanges keys and lets the client in by [`crate::transport`], or tells it why not; `patience` ends at `deadline`. None where the
+/// client leaves before it is in, which is no fault of either side.
 pub(super) async fn enter(
     stream: BoxedStream,
     terms: &Terms,
     mut decides: Decides<'_>,
     (patience, deadline): (Duration, Instant),
-) -> Result<(ClearStream, Proven), JumpError> {
+) -> Result<Option<(ClearStream, Proven)>, JumpError> {
     let farewell = Farewell::default();
     let mut entering = std::pin::pin!(accept(stream, terms, &mut decides, &farewell));
     let entered = tokio::select! {
@@ -51,10 +52,12 @@ pub(super) async fn enter(
             return Err(JumpError::AuthTimeout(patience));
         }
     };
-    entered.map_err(|error| match error {
-        NotIn::Away(why) => JumpError::SentAway(why),
-        other => JumpError::Transport(other),
-    })
+    match entered {
+        Ok(entered) => Ok(Some(entered)),
+        Err(NotIn::Left(_)) => Ok(None),
+        Err(NotIn::Away(why)) => Err(JumpError::SentAway(why)),
+        Err(other) => Err(JumpError::Transport(other)),
+    }
 }
 
 /// Whom this face lets in.

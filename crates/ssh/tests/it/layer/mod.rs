@@ -86,8 +86,8 @@ async fn a_stock_sshd_is_reached_and_keys_are_renewed_from_this_side_and_that() 
 
 /// Counts are of a whole process: this test is one of its own.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_library_is_asked_for_no_cryptography() {
-    const NAME: &str = "layer::the_library_is_asked_for_no_cryptography";
+async fn a_connection_is_computed_by_the_layer_and_counted_as_none_of_the_library() {
+    const NAME: &str = "layer::a_connection_is_computed_by_the_layer_and_counted_as_none_of_the_library";
     if std::env::var_os("COUNTED").is_none() {
         let mut alone = tokio::process::Command::new(std::env::current_exe().unwrap());
         alone.args(["--exact", NAME, "--nocapture"]).env("COUNTED", "1").kill_on_drop(true);
