@@ -279,7 +279,7 @@ codes! {
     AuditRepaired = "SP3102W", "audit.repaired";
     /// The audit log could not be written for a while, and what was asked for then was refused. It can be again.
     AuditResumed = "SP3103W", "audit.resumed";
-    /// A host could not keep some of its events: they are missing from here.
+    /// Events of a host are missing from here: it could not keep them, or the authority does not take them.
     AuditLost = "SP3104E", "audit.lost";
     /// A host's process was killed, or its machine went: events of its last moment may be missing from here.
     AuditUnclosed = "SP3105W", "audit.unclosed";

@@ -108,7 +108,7 @@ where
         }
         match emit(batch.clone()).await {
             Ok(()) => backoff.reset(),
-            Err(status) if !is_final(&status) => {
+            Err(status) if !is_final(&status, &batch) => {
                 debug!(message = status.message(), "audit events wait for the authority");
                 batches.push(batch);
                 backoff.wait().await;
@@ -131,12 +131,21 @@ where
 }
 
 /// Whether the same events will be refused for ever. A host that is locked is not permitted anything either, and may be again.
-fn is_final(status: &Status) -> bool {
+fn is_final(status: &Status, batch: &[String]) -> bool {
     match status.code() {
         tonic::Code::InvalidArgument => true,
-        tonic::Code::PermissionDenied => status.message().contains(MAY_NOT_REPORT),
+        tonic::Code::PermissionDenied => forbidden(status.message())
+            .is_some_and(|forbidden| batch.iter().any(|event| code(event) == forbidden)),
         _ => false,
     }
+}
+
+/// The code that the authority says this host may not report: where the whole message is `HOST may not report CODE`. A refusal of another
+/// kind has words of an administrator in it, such as a lock's, which may be anything and decide nothing.
+fn forbidden(message: &str) -> Option<&str> {
+    let (host, code) = message.rsplit_once(MAY_NOT_REPORT)?;
+    let (host, code) = (host.strip_suffix(' ')?, code.strip_prefix(' ')?);
+    (!host.is_empty() && !host.contains(char::is_whitespace) && Code::is_well_formed(code)).then_some(code)
 }
 
 fn code(event: &str) -> String {
@@ -153,18 +162,32 @@ fn missing(refused: &[Refused]) -> Event {
         .field("codes", codes)
 }
 
-/// Keeps refused events where they do no harm, within a bound for all of them.
+/// Keeps refused events where they do no harm, within a bound for all of them: the oldest make room for the newest.
 fn set_aside(path: &Path, lines: &str) -> io::Result<()> {
+    let new = lines.len() as u64;
+    if new > REFUSED_BYTES {
+        return Err(io::Error::other(format!("{new} bytes are more than the {REFUSED_BYTES} that are kept")));
+    }
     let directory = path.parent().map(PathBuf::from).unwrap_or_default();
-    let mut kept = 0;
+    let mut others = Vec::new();
     for entry in fs::read_dir(&directory)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == REFUSED) {
-            kept += fs::metadata(&path).map_or(0, |metadata| metadata.len());
+        let other = entry?.path();
+        // One of this name is of a process that ended before it removed the segment, and is written over.
+        if other != path && other.extension().is_some_and(|extension| extension == REFUSED) {
+            let bytes = fs::metadata(&other).map_or(0, |metadata| metadata.len());
+            others.push((other, bytes));
         }
     }
-    if kept + lines.len() as u64 > REFUSED_BYTES {
-        return Err(io::Error::other(format!("{} has {kept} bytes of refused events", directory.display())));
+    // Names are time-ordered UUIDs.
+    others.sort();
+    let mut kept: u64 = others.iter().map(|(_, bytes)| bytes).sum();
+    for (oldest, bytes) in others {
+        if kept + new <= REFUSED_BYTES {
+            break;
+        }
+        fs::remove_file(&oldest)?;
+        kept = kept.saturating_sub(bytes);
+        warn!(path = %oldest.display(), bytes, "the oldest refused audit events make room for newer ones and are gone");
     }
     files::write_private(path, lines.as_bytes()).map_err(io::Error::other)
 }
@@ -209,7 +232,10 @@ mod tests {
             *self.calls.borrow_mut() += 1;
             if *self.away.borrow() > 0 {
                 *self.away.borrow_mut() -= 1;
-                return Err(Status::permission_denied("this host is locked"));
+                return Err(Status::permission_denied(
+                    "node:web-1 is kept out: node web-1 is locked: may not report until reinstalled (lock \"bad\"); \
+                     ask an administrator",
+                ));
             }
             if events.iter().any(|event| code(event) == "SP3302I") {
                 return Err(Status::permission_denied("node:web-1 may not report SP3302I"));
@@ -265,8 +291,56 @@ mod tests {
         set_aside(&path, "an event\n").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "an event\n");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let much = "x".repeat(usize::try_from(REFUSED_BYTES).unwrap());
+        let much = "x".repeat(usize::try_from(REFUSED_BYTES).unwrap() + 1);
         assert!(set_aside(&directory.path().join("two.refused"), &much).is_err());
-        assert!(!directory.path().join("two.refused").exists());
+        assert!(!directory.path().join("two.refused").exists() && path.exists());
+    }
+
+    #[test]
+    fn the_oldest_that_was_set_aside_makes_room_for_the_newest() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let third = "x".repeat(usize::try_from(REFUSED_BYTES / 3).unwrap());
+        // Written in another order than their names say, as by a release that set whole segments aside.
+        for name in ["3.refused", "1.refused", "2.refused"] {
+            set_aside(&at(name), &third).unwrap();
+        }
+        fs::write(at("0.jsonl"), "a segment that waits").unwrap();
+        set_aside(&at("4.refused"), "the newest, and more").unwrap();
+        let mut names: Vec<_> = fs::read_dir(directory.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["0.jsonl", "2.refused", "3.refused", "4.refused"]);
+        // What a process wrote before it was killed is written again by the next, and takes no room twice.
+        set_aside(&at("2.refused"), &third).unwrap();
+        assert!(at("3.refused").exists() && at("4.refused").exists());
+    }
+
+    #[test]
+    fn only_the_authority_s_own_words_are_final() {
+        let batch = [event("SP3302I", "one"), event("SP2000I", "two")];
+        let refused = |message: &str| is_final(&Status::permission_denied(message), &batch);
+        assert!(refused("node:web-1 may not report SP3302I"));
+        for words in [
+            "may not report until reinstalled",
+            "node:web-1 may not report SP3302I",
+            "may not report SP3302I",
+        ] {
+            let said = format!(
+                "node:web-1 is kept out: node web-1 is locked: {words} (lock \"bad\"); ask an administrator"
+            );
+            assert!(!refused(&said), "{said}");
+            assert!(!refused(&format!("node:web-1 is kept out: node web-1 is locked: {words}")), "{words}");
+        }
+        for other in [
+            "may not report SP3302I",
+            " may not report SP3302I",
+            "node:web-1 may not report SP3302",
+            "node:web-1 may not report SP9999I",
+        ] {
+            assert!(!refused(other), "{other}");
+        }
     }
 }

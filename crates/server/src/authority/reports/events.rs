@@ -102,6 +102,26 @@ fn about_databases(code: &Code) -> bool {
     )
 }
 
+/// Whether hosts of a later version may have an event of this code, which this version does not know. A letter of another severity makes
+/// no other event of a number that is known here, and where only the authority speaks in this version it does so in the next:
+/// else a search for `SP10*` or a rule on `SP1000?` would find what any host makes up.
+fn may_be_of_later_hosts(code: &str) -> bool {
+    let (number, hundred) = (code.get(..6), code.get(..4));
+    let hosts_report =
+        |code: &Code| [HostRole::Node, HostRole::Proxy].iter().any(|role| reported_by(*role, code));
+    let (mut known, mut of_hosts) = (false, false);
+    for other in Code::ALL {
+        if other.as_str().get(..6) == number {
+            return false;
+        }
+        if other.as_str().get(..4) == hundred {
+            known = true;
+            of_hosts |= hosts_report(other);
+        }
+    }
+    of_hosts || !known
+}
+
 /// Marks an event whose code this version does not know, as a host of a later one sends it: it is kept as it came, and its name
 /// is no more than the host's claim.
 fn unread(event: &mut Event) {
@@ -187,8 +207,8 @@ impl HostReports {
                         shown(code)
                     )));
                 }
-                Code::Unknown(_) => unread(&mut event),
                 code if reported_by(*role, code) => event.kind = code.kind().to_owned(),
+                Code::Unknown(code) if may_be_of_later_hosts(code) => unread(&mut event),
                 code => {
                     let name = identity.display_name();
                     return Err(Status::permission_denied(format!("{name} {MAY_NOT_REPORT} {code}")));

@@ -196,9 +196,31 @@ async fn an_event_of_a_later_version_is_kept_as_the_host_s_claim() {
         let status = emit(&web, &[&later(odd)]).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::InvalidArgument, "{odd:?}: {status:?}");
     }
-    // And what is the authority's own to say stays so.
-    let status = emit(&web, &[&later(Code::UserLogin.as_str())]).await.unwrap_err();
-    assert_eq!(status.code(), tonic::Code::PermissionDenied, "{status:?}");
+    // And what is the authority's own to say stays so: also by another letter, and by numbers of its own that are not taken yet.
+    let login = Code::UserLogin;
+    for its_own in [
+        login.as_str(),
+        "SP1000E",
+        "SP1099I",
+        "SP1199W",
+        "SP1299E",
+        "SP3099I",
+        "SP3299E",
+        "SP2000E",
+        "SP3104I",
+    ] {
+        let status = emit(&web, &[&later(its_own)]).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::PermissionDenied, "{its_own}: {status:?}");
+        let said = format!("node:web-1 may not report {its_own}");
+        assert_eq!(status.message(), said, "what a host takes for final");
+        let asked = v1::SearchEventsRequest { code: its_own.to_owned(), ..Default::default() };
+        let found = search(&cluster, asked).await;
+        assert!(found.iter().all(|event| event["origin"] != "node:web-1"), "{its_own}: {found:?}");
+    }
+    // Where hosts speak, those of a later version may say more.
+    for more in ["SP2099W", "SP2299I", "SP3199E", "SP3399I", "SP4000I"] {
+        emit(&web, &[&later(more)]).await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
