@@ -281,13 +281,14 @@ impl ClusterCache {
         self.changed.send_modify(|count| *count += 1);
     }
 
-    /// Forgets the roles, so that nothing is permitted until a snapshot brings them again. Locks stay.
-    pub(crate) fn forget_roles(&self) {
+    /// Forgets the roles, so that nothing is permitted until a snapshot brings them again. Locks stay. Says whether there were any.
+    pub(crate) fn forget_roles(&self) -> bool {
         let held = self.held();
         let (roles, rest): (Vec<_>, Vec<_>) = held.into_iter().partition(|held| held.kind == "role");
         if !roles.is_empty() {
             self.replace(rest);
         }
+        !roles.is_empty()
     }
 
     /// Applies one live change; says whether anything but a node changed.
@@ -572,7 +573,8 @@ mod tests {
         view.replace(vec![role, held("lock", "stolen", "{target: {user: alice}, message: x}")]);
         let dev = sallyport_access::RoleName::new("dev").unwrap();
         assert!(view.policies().role(&dev).is_some() && view.locks().len() == 1);
-        view.forget_roles();
+        assert!(view.forget_roles());
         assert!(view.policies().role(&dev).is_none() && view.locks().len() == 1);
+        assert!(!view.forget_roles());
     }
 }

@@ -1,13 +1,15 @@
 //! Keeping the view up to date, across losses of the authority and restarts without it.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::counter;
+use sallyport_ssh::node::LiveSessions;
 use sallyport_wire::v1::watch_event::Event as Change;
 use sallyport_wire::{fips, v1};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -38,6 +40,9 @@ struct Cache {
 
 const CACHE_VERSION: u32 = 1;
 
+/// What the owner of a session that is ended reads.
+const REFUSED: &str = "the cluster requires FIPS mode, and this host is not in it";
+
 /// Follows the authority.
 pub(crate) struct Watching {
     /// What is kept up to date.
@@ -51,10 +56,40 @@ pub(crate) struct Watching {
     /// The part of the process whose readiness depends on it.
     pub(crate) part: &'static str,
     pub(crate) health: Health,
+    /// What ends the sessions here when the authority refuses this host.
+    pub(crate) refusals: Refusals,
+    /// Held while the cache is written, so that an older state is never written over a newer one.
+    pub(crate) writing: Mutex<()>,
+}
+
+/// Tells that the authority refuses this host, whose sessions would hear of no lock. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Refusals(Arc<Notify>);
+
+impl Refusals {
+    /// Ends sessions at each refusal, until `stop`.
+    pub(crate) async fn end_sessions(self, live: LiveSessions, stop: CancellationToken) {
+        let forever = async {
+            loop {
+                self.0.notified().await;
+                let sessions = live.list();
+                if !sessions.is_empty() {
+                    warn!(sessions = sessions.len(), "sessions are ended: {REFUSED}");
+                }
+                for session in sessions {
+                    let _ = live.end(&session.about.session_id, REFUSED);
+                }
+            }
+        };
+        tokio::select! {
+            () = forever => {}
+            () = stop.cancelled() => {}
+        }
+    }
 }
 
 impl Watching {
-    /// Fills the view from the last run; says whether there was anything.
+    /// Fills the view from the last run; says whether it has roles, without which nothing is permitted.
     pub(crate) fn load_cache(&self) -> bool {
         let loaded = match files::read_private(&self.cache) {
             Ok(Some(bytes)) => serde_json::from_slice::<Cache>(&bytes).map_err(|error| error.to_string()),
@@ -66,8 +101,9 @@ impl Watching {
                 // The trust is stored beside the host's identity, before anybody hears that it is in force here; what
                 // is in this file may be older.
                 cache.held.retain(|held| held.kind != "trust");
+                let any_role = cache.held.iter().any(|held| held.kind == "role");
                 self.view.replace(cache.held);
-                true
+                any_role
             }
             Ok(_) => false,
             Err(problem) => {
@@ -79,6 +115,7 @@ impl Watching {
     }
 
     fn store_cache(&self) {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let cache = Cache { version: CACHE_VERSION, held: self.view.held() };
         let written = serde_json::to_vec(&cache)
             .map_err(|error| error.to_string())
@@ -107,7 +144,7 @@ impl Watching {
                                 "the authority refuses this host, which serves no sessions"
                             );
                         }
-                        self.refused(status);
+                        self.refused(status).await;
                     }
                     Err(status) if said.is_none_or(|said: Instant| said.elapsed() >= SAY_AGAIN) => {
                         said = Some(Instant::now());
@@ -132,10 +169,14 @@ impl Watching {
     }
 
     /// The cluster demands FIPS mode, and this process is not in it: nothing is permitted here until that is taken back, since no
-    /// lock is heard of meanwhile either.
-    fn refused(&self, status: &Status) {
-        self.view.forget_roles();
+    /// lock is heard of meanwhile either. Nor is it at the next start, before the authority has answered.
+    async fn refused(self: &Arc<Self>, status: &Status) {
         self.health.waiting(self.part, status.message());
+        if self.view.forget_roles() {
+            let this = Arc::clone(self);
+            let _ = tokio::task::spawn_blocking(move || this.store_cache()).await;
+        }
+        self.refusals.0.notify_one();
     }
 
     async fn follow(self: &Arc<Self>, backoff: &mut Backoff) -> Result<(), Status> {

@@ -12,7 +12,7 @@ pub(crate) mod tunnel;
 pub(crate) mod upload;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::tasks::Tasks;
@@ -41,7 +41,7 @@ use crate::joining::{Membership, Renewal, Spread, load_or_issue, load_or_join};
 use crate::local_authority::LocalAuthority;
 use crate::reporting::Reporter;
 use crate::spool::{self, Spool};
-use crate::watching::Watching;
+use crate::watching::{Refusals, Watching};
 
 /// The readiness part of the policy.
 const POLICY_PART: &str = "node policy";
@@ -168,6 +168,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     let (spool, sender) = spool::open(&directory.join("events"), spool_bytes / EVENT_SHARE)?;
     tasks.spawn(sender.run(client.clone(), stop.clone()));
 
+    let refusals = Refusals::default();
     let watching = Arc::new(Watching {
         view: Arc::clone(&view),
         client: client.clone(),
@@ -175,6 +176,8 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         cache: directory.join("policy.json"),
         part: POLICY_PART,
         health: health.clone(),
+        refusals: refusals.clone(),
+        writing: Mutex::default(),
     });
     if watching.load_cache() {
         health.ready(POLICY_PART);
@@ -238,6 +241,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     tasks.spawn(confirming.run(stop.clone()));
     let uploader = Uploader::new(node.recorders(), spool_bytes - spool_bytes / EVENT_SHARE, client.clone());
     tasks.spawn(uploader.clone().run(stop.clone()));
+    tasks.spawn(refusals.end_sessions(node.live(), stop.clone()));
     let reporter = Reporter { live: node.live(), client: client.clone() };
     tasks.spawn(reporter.run(stop.clone()));
     let description = Description {

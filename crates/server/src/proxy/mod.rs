@@ -27,7 +27,7 @@ mod tests;
 
 use std::net::UdpSocket;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::tasks::{self, Tasks};
@@ -65,7 +65,7 @@ use crate::reporting::Reporter;
 use crate::sessions::Sessions;
 use crate::spool::{self, Spool};
 use crate::tls_settings::TlsSettings;
-use crate::watching::Watching;
+use crate::watching::{Refusals, Watching};
 
 /// Events that wait for the authority may fill this much disk.
 const EVENT_SPOOL_BYTES: u64 = 64 * 1024 * 1024;
@@ -205,6 +205,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     let client = AuthorityClient::new(route, credentials.clone(), Arc::clone(&view));
     let (spool, sender) = spool::open(&directory.join("events"), EVENT_SPOOL_BYTES)?;
     tasks.spawn(sender.run(client.clone(), stop.clone()));
+    let refusals = Refusals::default();
     let watching = Arc::new(Watching {
         view: Arc::clone(&view),
         client: client.clone(),
@@ -212,6 +213,8 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         cache: directory.join("policy.json"),
         part: PART,
         health: health.clone(),
+        refusals: refusals.clone(),
+        writing: Mutex::default(),
     });
     if watching.load_cache() {
         health.ready(PART);
@@ -242,6 +245,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     tasks.spawn(Arc::clone(&recording).follow(stop.clone()));
     let uploader = Uploader::new(recording.recorders(), RECORDING_SPOOL_BYTES, client.clone());
     tasks.spawn(uploader.clone().run(stop.clone()));
+    tasks.spawn(refusals.end_sessions(recording.live(), stop.clone()));
     let reporter = Reporter { live: recording.live(), client: client.clone() };
     tasks.spawn(reporter.run(stop.clone()));
 

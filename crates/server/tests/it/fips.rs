@@ -3,7 +3,8 @@
 
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_sal::{KeyAlgorithm, MemoryKey, Signer, Suite};
-use sallyport_server::config::{NodeSection, ProxySection};
+use sallyport_server::config::{AuthSection, HostPort, NodeSection, ProxySection};
+use sallyport_ssh::client::{Output, SessionRequest};
 use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::certificates_client::CertificatesClient;
 use sallyport_wire::v1::login_client::LoginClient;
@@ -215,6 +216,81 @@ async fn a_proxy_that_has_left_fips_mode_is_told_when_it_starts() {
     .await;
     let refused = support::events(&mut cluster.admin().await, "api.refused").await;
     assert!(refused.iter().any(|event| event["fields"]["method"] == "Fleet.Watch"), "{refused:?}");
+}
+
+/// Whether a host has roles on its disk, by which it would permit sessions at its next start.
+fn keeps_roles(directory: &std::path::Path) -> bool {
+    let text = std::fs::read_to_string(directory.join("policy.json")).unwrap();
+    let cache: serde_json::Value = serde_json::from_str(&text).unwrap();
+    cache["held"].as_array().unwrap().iter().any(|held| held["kind"] == "role")
+}
+
+/// It hears of no locks any more. The node is behind a proxy of its own, whose tunnel outlives the authority's restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_the_authority_refuses_ends_its_sessions_and_keeps_no_roles() {
+    let auth = |listen| AuthSection { listen: Some(listen), ..support::auth_section() };
+    let cluster = Cluster::start(|config| config.auth = Some(auth(support::loopback()))).await;
+    cluster.running.ready(support::PATIENCE).await.unwrap();
+    let listen = cluster.running.addresses().auth.unwrap();
+    let place = support::place();
+    let (token, pin) = support::token(&mut cluster.admin().await, "proxy").await;
+    let mut config = support::config(&place.path().join("gate"));
+    config.proxy = Some(ProxySection {
+        auth_server: Some(HostPort::from(listen)),
+        join: support::join(&token, &pin),
+        ..support::proxy_section()
+    });
+    let gate = sallyport_server::start(config).await.unwrap();
+    gate.ready(support::PATIENCE).await.unwrap();
+    let address = HostPort::from(gate.addresses().proxy.unwrap());
+    let (token, _) = support::token(&mut cluster.admin().await, "node").await;
+    let node = async || {
+        let mut config = support::config(&place.path().join("node"));
+        config.node = Some(NodeSection {
+            proxy_server: Some(address.clone()),
+            join: support::join(&token, &pin),
+            ..node_section("web-1")
+        });
+        sallyport_server::start(config).await.unwrap()
+    };
+    let running = node().await;
+    running.ready(support::PATIENCE).await.unwrap();
+    let login = support::os_login();
+    cluster.user("alice", &[&login]).await;
+    let alice = support::log_in(&address, &pin, "alice", None).await.unwrap();
+    support::until("the node at its proxy", || async { alice.open("web-1", &login).await.ok() }).await;
+    let live = alice.ssh("web-1", &login).await;
+    let mut session = live.start(SessionRequest::exec("echo ready; sleep 120")).await.unwrap();
+    while session.next().await != Some(Output::Stdout("ready\n".into())) {}
+    let disk = place.path().join("node/node");
+    support::until("the roles on the node's disk", || async { keeps_roles(&disk).then_some(()) }).await;
+
+    let Cluster { directory, running: authority } = cluster;
+    authority.shutdown(true).await;
+    let mut config = support::config(&directory.path().join("cluster"));
+    (config.auth, config.proxy) = (Some(auth(listen)), Some(support::proxy_section()));
+    config.crypto.require_fips = true;
+    let authority = sallyport_server::start(config).await.unwrap();
+    let ended = tokio::time::timeout(support::PATIENCE, async {
+        let mut told = Vec::new();
+        while let Some(output) = session.next().await {
+            if let Output::Stderr(bytes) = output {
+                told.extend_from_slice(&bytes);
+            }
+        }
+        String::from_utf8(told).unwrap()
+    });
+    let told = ended.await.expect("the session is ended");
+    assert!(told.contains("requires FIPS mode"), "{told:?}");
+    assert!(!keeps_roles(&disk));
+    // Nor does it serve by what it knew before, while the authority is away.
+    running.shutdown(true).await;
+    authority.shutdown(true).await;
+    let again = node().await;
+    let waiting = again.readiness().waiting;
+    assert!(waiting.iter().any(|why| why.contains("has not heard from the authority")), "{waiting:?}");
+    again.shutdown(true).await;
+    gate.shutdown(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
