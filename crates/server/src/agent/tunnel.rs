@@ -381,11 +381,17 @@ impl Dialling {
             Carries::OpenSsh { server } => Box::pin(self.gateway.clone().serve(server, stream, client)),
             Carries::Postgres { postgres } => match self.databases.clone() {
                 Some(databases) => Box::pin(databases.serve(postgres, stream, client, opening())),
-                None => return stream.reset("this agent serves no databases"),
+                None => {
+                    warn!(kind, "the proxy opened a stream for databases, and this agent serves none");
+                    return stream.reset("this agent serves no databases");
+                }
             },
             Carries::PostgresCancel { postgres } => match self.databases.clone() {
                 Some(databases) => Box::pin(databases.cancel(postgres, client)),
-                None => return stream.reset("this agent serves no databases"),
+                None => {
+                    warn!(kind, "the proxy opened a stream for databases, and this agent serves none");
+                    return stream.reset("this agent serves no databases");
+                }
             },
         };
         let stop = self.stop.clone();

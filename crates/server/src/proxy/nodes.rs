@@ -12,7 +12,7 @@ use sallyport_wire::v1::LoginWord;
 use time::OffsetDateTime;
 use tracing::{Span, info};
 
-use super::open::{Asks, ClientContext, Opener};
+use super::open::{Asks, ClientContext, Opener, shown};
 use super::pass::Pass;
 use super::recording_proxy::{Enters, RecordingProxy, records_here};
 use super::servers::{DialError, header};
@@ -63,10 +63,14 @@ impl Asks for NodeAsked<'_> {
 
     const REFUSED: Code = Code::SessionRefused;
 
+    fn target(&self) -> &str {
+        self.target
+    }
+
     fn find(&self, client: &ClientContext, opener: &Opener) -> Result<Arc<Node>, DialError> {
         match opener.view.resolve(self.target) {
             Resolved::One(node) => Ok(node),
-            Resolved::Unknown => Err(DialError::Unknown(self.target.chars().take(253).collect())),
+            Resolved::Unknown => Err(DialError::Unknown(shown(self.target).to_owned())),
             Resolved::Several(nodes) => one_of(&opener.view, &client.identity, self.target, nodes),
         }
     }
@@ -138,7 +142,7 @@ impl Asks for NodeAsked<'_> {
     }
 
     fn refused(&self, event: Event, _: &DialError) -> Event {
-        let event = event.node(self.target.chars().take(253).collect::<String>());
+        let event = event.node(shown(self.target));
         match self.login {
             Some(login) => event.login(login.as_str()),
             None => event,

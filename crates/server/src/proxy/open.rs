@@ -19,6 +19,9 @@ use super::hub::Hub;
 use crate::cluster_cache::ClusterCache;
 use crate::sessions::{SessionGuard, Sessions};
 
+/// Characters of a name in DNS.
+const LONGEST_TARGET: usize = 253;
+
 /// A client whose certificate is proven.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientContext {
@@ -45,6 +48,9 @@ pub(crate) trait Asks: Sync {
 
     /// The event of a refusal.
     const REFUSED: Code;
+
+    /// What the client names, as it says it; empty where it names nothing. It may be anything, and of any length.
+    fn target(&self) -> &str;
 
     /// Finds what the client names.
     fn find(&self, client: &ClientContext, opener: &Opener) -> Result<Self::Found, Self::Error>;
@@ -127,6 +133,11 @@ pub(crate) struct Took {
     pub(crate) open: Duration,
 }
 
+/// As much of a name that a client says as any real name has: for logs, traces and events.
+pub(crate) fn shown(target: &str) -> &str {
+    target.char_indices().nth(LONGEST_TARGET).and_then(|(end, _)| target.get(..end)).unwrap_or(target)
+}
+
 /// Opens streams.
 #[derive(Clone)]
 pub(crate) struct Opener {
@@ -149,7 +160,7 @@ impl Opener {
     ///
     /// # Errors
     /// What the client is told; it is on record already.
-    #[instrument(name = "proxy.open", skip_all, fields(user = %client.identity.display_name()))]
+    #[instrument(name = "proxy.open", skip_all, fields(user = %client.identity.display_name(), target = shown(asks.target())))]
     pub(crate) async fn open<A: Asks>(
         &self,
         client: &ClientContext,
@@ -188,7 +199,13 @@ impl Opener {
     ) {
         counter!("sallyport_sessions_total", "result" => error.reason()).increment(1);
         let detail = error.detail();
-        info!(user = %client.identity.display_name(), reason = error.reason(), message = detail, "session refused");
+        info!(
+            user = %client.identity.display_name(),
+            asked = shown(asks.target()),
+            reason = error.reason(),
+            message = detail,
+            "session refused"
+        );
         let event = Event::new(A::REFUSED, now)
             .user(client.identity.display_name())
             .source(client.address.to_string())

@@ -70,7 +70,7 @@ impl Refused for DialError {
             Self::Unknown(_) => "unknown_node",
             Self::Ambiguous { .. } => "ambiguous_node",
             Self::Refused(_) => "refused",
-            Self::NoUser => "no_user",
+            Self::NoUser => "not_a_user",
             Self::TooMany(_) => "too_many_sessions",
             Self::Offline(_) => "offline",
             Self::Server { .. } => "unreachable",

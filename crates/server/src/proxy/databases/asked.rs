@@ -43,7 +43,7 @@ impl Refused for Denied {
     }
 
     fn no_user() -> Self {
-        Self::new("no_user", Refusal::new(SqlState::InvalidAuthorization, "only users have sessions"))
+        Self::new("not_a_user", Refusal::new(SqlState::InvalidAuthorization, "only users have sessions"))
     }
 
     fn reason(&self) -> &'static str {
@@ -63,6 +63,10 @@ impl Asks for DatabaseAsked<'_> {
     type Error = Denied;
 
     const REFUSED: Code = Code::DatabaseSessionRefused;
+
+    fn target(&self) -> &str {
+        self.name.map_or("", DatabaseName::as_str)
+    }
 
     fn find(&self, _: &ClientContext, opener: &Opener) -> Result<Arc<Database>, Denied> {
         let Some(asked) = self.name else {
