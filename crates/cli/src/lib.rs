@@ -149,7 +149,9 @@ fn run(cli: Cli) -> CliResult<ExitCode> {
             Command::Configure(args) => configure::run(&args).map(done),
             Command::Quickstart(args) => quickstart::run(args).await.map(done),
         };
-        follow::finish().await;
+        if let Some(error) = follow::finish().await {
+            ui::say(format!("note: {error}"));
+        }
         carrier::finish().await;
         outcome
     });

@@ -14,6 +14,7 @@ use sallyport_client::login::{Login, Secrets};
 use sallyport_client::profile::Stored;
 use sallyport_client::ssh_agent::{self, AgentError};
 use sallyport_helper::control;
+use zeroize::Zeroizing;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -105,7 +106,7 @@ fn secrets(user: &UserName, login: &Login, otp: Option<String>, password_stdin: 
         }
         None => String::new(),
     };
-    Ok(Secrets { password, otp })
+    Ok(Secrets { password: Zeroizing::new(password), otp: Zeroizing::new(otp) })
 }
 
 /// A pin that is not of the cluster that this machine knows at the address takes a word: it may have come from an attacker who wants to stand

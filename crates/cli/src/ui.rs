@@ -133,7 +133,9 @@ pub fn line_from_stdin(what: &str) -> CliResult<String> {
     if read == 0 {
         return Err(CliError::new(format!("standard input ended before {what} was read")));
     }
-    Ok(line.trim_end_matches(['\n', '\r']).to_owned())
+    // In place: a password leaves no copy.
+    line.truncate(line.trim_end_matches(['\n', '\r']).len());
+    Ok(line)
 }
 
 /// Asks on the terminal and returns the answer.

@@ -12,18 +12,22 @@ use futures::future::BoxFuture;
 use sallyport_wire::v1::FollowRequest;
 use sallyport_wire::v1::rotation_client::RotationClient;
 use tokio::task::JoinHandle;
-use tracing::debug;
+use tracing::{debug, info};
 
 use super::channel::Follower;
 use super::profile::{self, Stored};
-use super::{authority, ssh_agent, trust};
+use super::ssh_agent::{self, AgentError};
+use super::{authority, trust};
 use crate::error::{Doing, Error, Result};
 
 /// A command that is done waits so long for the files to be written.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The one that this process has started.
-static FOLLOWING: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
+static FOLLOWING: Mutex<Option<Following>> = Mutex::new(None);
+
+/// Gives why ssh-agent did not take the certificate that was signed anew, where it did not.
+type Following = JoinHandle<Option<AgentError>>;
 
 /// The profile of a login, which follows what it hears.
 #[derive(Debug)]
@@ -45,34 +49,37 @@ fn heard(stored: Arc<Stored>, version: String) {
         return;
     }
     *following = Some(tokio::spawn(async move {
-        if let Err(error) = follow(&stored, &version).await {
-            // The next command tries again, and the old certificates are good for now.
-            debug!(error = error.told(), "the profile could not follow its cluster");
+        match follow(&stored, &version).await {
+            Ok(not_taken) => not_taken,
+            Err(error) => {
+                // The next command tries again, and the old certificates are good for now.
+                debug!(error = error.told(), "the profile could not follow its cluster");
+                None
+            }
         }
     }));
 }
 
-/// Lets what was begun come to an end.
-pub fn finish() -> BoxFuture<'static, ()> {
+/// Lets what was begun come to an end. Gives why ssh-agent, which held the certificate of the login, did not take the one that was signed
+/// anew: the profile has followed its cluster all the same, and the user has to hear of it.
+pub fn finish() -> BoxFuture<'static, Option<AgentError>> {
     Box::pin(async move {
         let begun = FOLLOWING.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(begun) = begun {
-            let _ = tokio::time::timeout(PATIENCE, begun).await;
-        }
+        tokio::time::timeout(PATIENCE, begun?).await.ok()?.ok()?
     })
 }
 
-async fn follow(stored: &Stored, version: &str) -> Result {
+async fn follow(stored: &Stored, version: &str) -> Result<Option<AgentError>> {
     let path = stored.directory.join("follow.lock");
     let lock = File::create(&path).doing(format!("write {}", path.display()))?;
     // Of many commands at once, one does it.
     if lock.try_lock().is_err() || stored.trust_version().is_some_and(|held| held == version) {
-        return Ok(());
+        return Ok(None);
     }
     let channel = authority::plain(stored).await?;
     let request = FollowRequest {
-        ssh_certificate: stored.read("ssh_key-cert.pub")?,
-        tls_certificate_pem: stored.read("tls_cert.pem")?,
+        ssh_certificate: stored.read("ssh_key-cert.pub")?.to_string(),
+        tls_certificate_pem: stored.read("tls_cert.pem")?.to_string(),
     };
     let answer = RotationClient::new(channel)
         .follow(request)
@@ -86,9 +93,28 @@ async fn follow(stored: &Stored, version: &str) -> Result {
     let in_agent = certificates.is_some() && ssh_agent::holds(stored);
     profile::update(stored, &trust, &answer.version, certificates)?;
     debug!(version = answer.version, anew = certificates.is_some(), "the profile follows its cluster");
-    if in_agent {
-        // The old certificate ends there by itself.
-        ssh_agent::add(stored).await.doing("hand the certificate that was signed anew to ssh-agent")?;
+    if !in_agent {
+        return Ok(None);
     }
-    Ok(())
+    // The old certificate ends there by itself.
+    let not_taken = ssh_agent::add(stored).await.err();
+    if let Some(error) = &not_taken {
+        info!(%error, "the certificate that was signed anew is not in ssh-agent");
+    }
+    Ok(not_taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_command_hears_at_its_end_that_the_agent_did_not_take_the_key() {
+        assert!(finish().await.is_none());
+        let refused = async { Some(AgentError::Refused("agent refused operation".to_owned())) };
+        *FOLLOWING.lock().unwrap() = Some(tokio::spawn(refused));
+        let told = finish().await.unwrap().to_string();
+        assert_eq!(told, "ssh-agent did not take the key: agent refused operation");
+        assert!(finish().await.is_none(), "once");
+    }
 }

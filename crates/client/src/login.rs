@@ -11,6 +11,7 @@ use sallyport_wire::v1::{LoginRequest, LoginResponse, PingRequest};
 use sallyport_wire::{convert, fips};
 use time::OffsetDateTime;
 use tokio::task::JoinHandle;
+use zeroize::Zeroizing;
 
 use super::authority::{self, FirstTrust};
 use super::channel::Channel;
@@ -33,12 +34,12 @@ pub struct Login {
     keys: JoinHandle<Result<(keys::SshKeyPair, keys::TlsKey)>>,
 }
 
-/// What the user proves who they are with.
+/// What the user proves who they are with. It is wiped.
 pub struct Secrets {
     /// The password.
-    pub password: String,
+    pub password: Zeroizing<String>,
     /// The one-time code; empty where the user has no second factor.
-    pub otp: String,
+    pub otp: Zeroizing<String>,
 }
 
 /// A login that has succeeded.
@@ -87,15 +88,15 @@ impl Login {
     pub fn finish(
         mut self,
         profiles: &Profiles,
-        secrets: Secrets,
+        mut secrets: Secrets,
         ttl: Option<Duration>,
     ) -> BoxFuture<'_, Result<LoggedIn>> {
         Box::pin(async move {
             let (ssh, tls) = self.keys.await.doing("make keys")??;
             let request = LoginRequest {
                 user: self.user.to_string(),
-                password: secrets.password,
-                otp: secrets.otp,
+                password: std::mem::take(&mut *secrets.password),
+                otp: std::mem::take(&mut *secrets.otp),
                 ssh_public_key: ssh.public_line().to_owned(),
                 tls_public_key: tls.spki_der().to_vec().into(),
                 ttl: ttl.map(convert::duration_to_proto),

@@ -309,13 +309,13 @@ impl Stored {
         self.directory.join("known_hosts")
     }
 
-    /// The text of one of the files.
+    /// The text of one of the files, which is wiped: some are private keys.
     ///
     /// # Errors
     /// It cannot be read.
-    pub fn read(&self, name: &str) -> Result<String> {
+    pub fn read(&self, name: &str) -> Result<Zeroizing<String>> {
         let path = self.directory.join(name);
-        fs::read_to_string(&path).map_err(|error| Error::Unreadable {
+        fs::read_to_string(&path).map(Zeroizing::new).map_err(|error| Error::Unreadable {
             path,
             proxy: self.profile.proxy.clone(),
             source: Arc::new(error),
@@ -342,14 +342,14 @@ impl Stored {
 
     /// Writes what stock clients of databases need and logins of an earlier release did not leave.
     pub fn write_for_stock_clients(&self) -> Result {
-        let key = Zeroizing::new(self.read("tls_key.pem")?);
+        let key = self.read("tls_key.pem")?;
         write_private_bytes(&self.directory.join(TLS_KEY_DER), &key_der(&key)?)?;
         write_private(&self.directory.join(TLS_CA), &self.trust()?.tls_certificates_pem(CaKind::Host))
     }
 
     /// The TLS certificate chain and private key, both PEM.
-    pub fn tls_identity(&self) -> Result<(String, String)> {
-        Ok((self.read("tls_cert.pem")?, self.read("tls_key.pem")?))
+    pub fn tls_identity(&self) -> Result<(String, Zeroizing<String>)> {
+        Ok((self.read("tls_cert.pem")?.to_string(), self.read("tls_key.pem")?))
     }
 
     /// The key, which `known_hosts` knows by then.

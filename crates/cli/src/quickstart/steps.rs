@@ -25,6 +25,7 @@ use crate::ls::Wanted;
 use crate::ui;
 use sallyport_client::authority::{FirstTrust, login as authority_login};
 use sallyport_client::login::Secrets;
+use zeroize::Zeroizing;
 
 const CLUSTER: &str = "quickstart";
 const NODE: &str = "web-1";
@@ -238,7 +239,10 @@ impl Tour {
     async fn log_in(&self, state: &State, step: i64) -> CliResult<Done<()>> {
         let user = UserName::new(USER).doing("name the user")?;
         let first = self.pin().await?;
-        let secrets = Secrets { password: state.password.clone(), otp: code(&state.otp_uri, step)? };
+        let secrets = Secrets {
+            password: Zeroizing::new(state.password.clone()),
+            otp: Zeroizing::new(code(&state.otp_uri, step)?),
+        };
         let login = login::begin(&self.listen.to_string(), &first, &user).await?;
         let stored = login.finish(&self.global.profiles(), secrets, None).await?.stored;
         let left =
