@@ -224,7 +224,7 @@ fn names(side: &Section<'_>, key: &str, any: bool, problems: &mut Problems) -> V
         false => format!("write a name, or a template such as '{{{{internal.{key}}}}}'"),
     };
     side.several(key, &fix, problems, |text| match NameMatcher::parse(text) {
-        Ok(NameMatcher::Any) if !any => Err("nobody can be given every role".to_owned()),
+        Ok(NameMatcher::Any) if !any => Err("no user can be given every role".to_owned()),
         parsed => parsed,
     })
 }

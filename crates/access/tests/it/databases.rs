@@ -327,7 +327,7 @@ fn a_role_with_databases_survives_being_written() {
                  ['a{{external.x}}']\n  options:\n    create_db_user_mode: sometimes\n    db_statement_bytes: 1\n    max_db_sessions: 0\n";
     let told = Role::parse(wrong).unwrap_err().to_string();
     for part in [
-        "nobody can be given every role",
+        "no user can be given every role",
         "is not a whole template",
         "best_effort_drop",
         "from 64 to 65536",

@@ -337,7 +337,7 @@ async fn what_is_made_by_hand_is_what_it_should_be() {
         ("openssh_host", "", &["localhost"], "every machine"),
         ("agent_to_database", "a/CN=b", &[], "could be taken for another name"),
         ("svid", "spiffe://elsewhere/web", &[], "another trust domain"),
-        ("jwt", "alice", &[], "names nobody"),
+        ("jwt", "alice", &[], "names no audience"),
         ("jwt", "bob", &["x"], "there is no user bob"),
         ("user", "", &[], "is empty"),
         ("oidc", "spiffe://test.example/web", &["x"], "spiffe CA alone"),

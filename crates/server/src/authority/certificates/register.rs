@@ -143,14 +143,14 @@ impl CertificateRegister {
         let reason = asked.reason.trim();
         if reason.is_empty() || reason.chars().count() > REASON || reason.chars().any(char::is_control) {
             return Err(Status::invalid_argument(format!(
-                "a reason of 1 to {REASON} characters on one line is needed: whoever is kept out reads it"
+                "a reason of 1 to {REASON} characters on one line is needed: the holder who is kept out reads it"
             )));
         }
         let record = self.one_certificate(&asked.id).await?;
         let now = OffsetDateTime::now_utc();
         if record.issued.valid_before + SKEW_ALLOWANCE <= now {
             return Err(Status::failed_precondition(format!(
-                "the certificate is over since {}: nobody accepts it any more",
+                "the certificate is over since {}: no host accepts it any more",
                 record.issued.valid_before
             )));
         }

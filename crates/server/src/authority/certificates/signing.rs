@@ -204,7 +204,7 @@ impl CertificateRegister {
                 issue_oidc(signer, subject, &asked.subject, now, ttl).map(token).map_err(wrong)
             }
             other => Err(Status::invalid_argument(format!(
-                "{other} certificates are not made by hand; whoever holds one asks for it with its own key"
+                "{other} certificates are not made by hand; their holder asks for them with its own key"
             ))),
         }
     }

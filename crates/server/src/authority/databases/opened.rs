@@ -182,9 +182,11 @@ impl DatabaseSessions {
             nonce: word.nonce.to_vec(),
             signature: word.signature.to_vec(),
         };
-        let opener = trust
-            .verify_opening(&opening, &word, now)
-            .map_err(|error| denied(format!("nobody who may has opened this session: {error}")))?;
+        let opener = trust.verify_opening(&opening, &word, now).map_err(|error| {
+            denied(format!(
+                "neither the user nor a proxy of this cluster is proven to have opened this session: {error}"
+            ))
+        })?;
         let (whose, proxy) = match opener {
             Opener::User(user) => (user, None),
             Opener::Proxy(proxy) => {

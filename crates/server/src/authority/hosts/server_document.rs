@@ -35,7 +35,7 @@ pub(crate) fn address(text: &str) -> Result<String, &'static str> {
         Err(problem) => return Err(problem),
     };
     if parsed.port == 0 {
-        return Err("has the port 0, which nobody listens on");
+        return Err("has the port 0, on which nothing can listen");
     }
     Ok(parsed.to_string())
 }

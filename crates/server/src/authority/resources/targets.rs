@@ -21,7 +21,7 @@ impl Resources {
             return Ok(());
         }
         Err(Status::not_found(format!(
-            "there is no {target}, so the lock would keep nobody out; to lock it all the same, for whoever comes by that name: --force"
+            "there is no {target}, so the lock would keep no user and no host out; to lock that name all the same: --force"
         )))
     }
 }

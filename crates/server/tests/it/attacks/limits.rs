@@ -299,7 +299,7 @@ async fn a_lock_on_what_does_not_exist_is_not_said_to_have_succeeded() {
         let yaml = lock(what, missing);
         let create = |replace| v1::CreateResourceRequest { yaml: yaml.clone(), replace };
         let refused = admin.create_resource(create(false)).await.unwrap_err();
-        assert!(support::is(&refused, Code::NotFound, "keep nobody out"), "{refused:?}");
+        assert!(support::is(&refused, Code::NotFound, "keep no user and no host out"), "{refused:?}");
         assert!(refused.message().contains("--force"), "{refused:?}");
         let made = admin.create_resource(create(true)).await.unwrap().into_inner();
         // Nor by a change of one that is there.
