@@ -81,7 +81,7 @@ pub struct Asked {
     pub came: Came,
     /// Where the client is.
     pub client: String,
-    /// What the client is told to cancel its queries with; [`Service::cancel`] takes it.
+    /// What the client is told to cancel its queries with; [`Service::cancel`](super::Service::cancel) takes it.
     pub cancel: CancelKey,
     /// The session.
     pub session: SessionId,

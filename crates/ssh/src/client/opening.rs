@@ -25,7 +25,7 @@ use crate::Stream;
 impl Connection {
     /// Starts a shell, a command or a subsystem.
     ///
-    /// The answers to the requests arrive as [`Output`], so that nothing waits for a round trip it need not.
+    /// The answers to the requests arrive as [`Output`](super::Output), so that nothing waits for a round trip it need not.
     ///
     /// # Errors
     /// [`ClientError::Refused`] when the host opens no session, [`ClientError::Lost`] when it is gone.
