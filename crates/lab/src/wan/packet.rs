@@ -14,6 +14,9 @@ use etherparse::{
 /// does not.
 const QUIC_BARE_BYTES: usize = 37;
 
+/// The fixed header of IPv6 (RFC 8200 §3).
+const IPV6_HEADER_BYTES: usize = 40;
+
 /// One IP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
@@ -90,7 +93,7 @@ impl Packet {
     /// was cut off is as long as what is there of it.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let (ip, _) = LaxIpSlice::from_slice(bytes).ok()?;
+        let (ip, _) = LaxIpSlice::from_slice(within(bytes)?).ok()?;
         let rest = ip.payload();
         let protocol = rest.ip_number;
         // Only the first fragment has the ports.
@@ -127,6 +130,20 @@ impl Packet {
             Carries::Other { .. } => 0,
         }
     }
+}
+
+/// The packet without what a device pads behind it, as its header says. The library takes a length of 0 for one that it is to find
+/// out; a device gives none such. None for one that is shorter than its header.
+fn within(bytes: &[u8]) -> Option<&[u8]> {
+    let length = match *bytes {
+        [first, _, high, low, ..] if first >> 4 == 4 => {
+            let length = usize::from(u16::from_be_bytes([high, low]));
+            (length >= usize::from(first & 0xf) * 4).then_some(length)?
+        }
+        [_, _, _, _, high, low, ..] => IPV6_HEADER_BYTES + usize::from(u16::from_be_bytes([high, low])),
+        _ => return None,
+    };
+    Some(bytes.get(..length).unwrap_or(bytes))
 }
 
 /// What a fragment behind the first one is of: the protocol of IPv4's header, or IPv6's fragment header itself.
