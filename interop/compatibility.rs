@@ -7,6 +7,7 @@ use sallyport_testing::postgres::Postgres;
 use sallyport_testing::{Extras, Programs, REGISTERED, Sites, SshRoute, Testbed};
 
 use crate::PROGRAM;
+use crate::support::wait_for;
 
 /// Names the program of the release before.
 const PREVIOUS: &str = "SALLYPORT_PREVIOUS";
@@ -52,9 +53,14 @@ fn everything_works(programs: &Programs) {
         command.args(arguments).arg("--data-dir").arg(bed.directory().join("authority"));
         String::from_utf8(run(&arguments.join(" "), command).stdout).unwrap()
     };
-    let recordings = at_authority(&["recordings", "ls", "--format", "json"]);
-    let recordings: serde_json::Value = serde_json::from_str(&recordings).unwrap();
-    assert!(recordings.as_array().unwrap().len() >= 9, "{recordings}");
+    // Five sessions of the node and two with the database; what runs at the registered server is not recorded. The last are on
+    // their way still.
+    wait_for("the recordings of all sessions", || {
+        let recordings = at_authority(&["recordings", "ls", "--format", "json"]);
+        let recordings: serde_json::Value = serde_json::from_str(&recordings).unwrap();
+        let complete = |one: &&serde_json::Value| one["state"] == "complete";
+        (recordings.as_array().unwrap().iter().filter(complete).count() == 7).then_some(())
+    });
     run("the audit log", bed.cluster.admin(&["audit", "verify"]));
 }
 
