@@ -190,9 +190,11 @@ impl StreamHeader {
     }
 }
 
+/// Every kind that [`Carries::kind`] gives.
+const KINDS: [&str; 4] = ["ssh", "openssh", "postgres", "postgres-cancel"];
+
 /// Why bytes are no header: that of a later release is told from nonsense.
 fn why(bytes: &[u8], error: serde_json::Error) -> HeaderError {
-    const KINDS: [&str; 4] = ["ssh", "openssh", "postgres", "postgres-cancel"];
     match serde_json::from_slice::<Outline>(bytes) {
         Ok(outline) if outline.version > VERSION => HeaderError::Version(outline.version),
         Ok(outline) if !KINDS.contains(&outline.kind.as_str()) => {
@@ -282,6 +284,7 @@ mod tests {
             let theirs: serde_json::Value = serde_json::from_str(written).unwrap();
             assert_eq!(ours, theirs);
             assert_eq!(theirs["kind"], header.carries.kind());
+            assert!(KINDS.contains(&header.carries.kind()), "a kind that is read is not called unknown");
         }
     }
 

@@ -47,7 +47,7 @@ impl Policies {
         Ok(asked)
     }
 
-    /// What these roles could allow of forwarding somewhere. A certificate permits no more. Servers that ask nobody know
+    /// What these roles could allow of forwarding somewhere. A certificate permits no more. Servers that ask no authority know
     /// nothing else; nodes decide at each session.
     #[must_use]
     pub fn forwarding_for(&self, roles: &[RoleName]) -> ForwardingSomewhere {

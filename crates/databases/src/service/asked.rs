@@ -86,6 +86,6 @@ pub struct Asked {
     /// The session.
     pub session: SessionId,
     /// What its beginning is a part of, for traces: it ends when the client hears that its session is ready.
-    /// [`Span::none`] where nobody asks.
+    /// [`Span::none`] where the caller asks for none.
     pub opening: Span,
 }

@@ -159,11 +159,9 @@ impl Databases {
         let agents: Result<Vec<HostId>, _> = target.agents.iter().map(|agent| agent.parse()).collect();
         let agents = agents.map_err(|error| Status::invalid_argument(format!("an agent's id: {error}")))?;
         let opening = opening(&client, said);
-        let text = |text: &'_ str| (!text.is_empty()).then(|| text.to_owned());
-        let (user, database) = (text(&target.db_user), text(&target.db_name));
         let said = Said {
-            user: user.as_deref(),
-            name: database.as_deref(),
+            user: Some(target.db_user.as_str()).filter(|user| !user.is_empty()),
+            name: Some(target.db_name.as_str()).filter(|name| !name.is_empty()),
             replicates: false,
             end_to_end: Some(&agents),
         };
