@@ -2,17 +2,16 @@
 //!
 //! Policies are built as Cedar's JSON policy format, never as text: whatever a role holds stays a value.
 
-use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use cedar_policy::{Policy, PolicyId};
 use regex::Regex;
 use serde_json::{Value, json};
 
-use crate::RoleName;
 use crate::database::DatabaseUserMode;
 use crate::policy::PolicyError;
-use crate::role::{LoginMatcher, NameMatcher, Role, Rules, TraitRef, ValueMatcher, whole_value};
+use crate::role::{LabelRules, LoginMatcher, NameMatcher, Role, Rules, TraitRef, ValueMatcher, whole_value};
+use crate::{Kind, Nature, RoleName};
 
 /// One role, ready to be decided with.
 #[derive(Debug)]
@@ -38,43 +37,74 @@ struct Compiler<'r> {
 
 pub(crate) fn compile(role: &Role) -> Result<CompiledRole, PolicyError> {
     let mut compiler = Compiler { role: &role.name, policies: Vec::new(), regexes: Vec::new() };
-    compiler.allow(&role.allow)?;
-    compiler.allow_databases(role)?;
-    compiler.deny(&role.deny)?;
-    compiler.deny_databases(&role.deny)?;
+    for kind in Kind::ALL {
+        match kind.row().nature {
+            Nature::Node => compiler.allow_nodes(&role.allow)?,
+            Nature::Database => compiler.allow_databases(role)?,
+            Nature::Listed => compiler.allow_listed(*kind, &role.allow)?,
+        }
+        compiler.deny_labels(*kind, &role.deny)?;
+    }
+    compiler.deny_accounts(&role.deny)?;
+    for (effect, side, rules) in [("permit", "allow", &role.allow), ("forbid", "deny", &role.deny)] {
+        compiler.join(effect, side, rules)?;
+        compiler.api(effect, side, rules)?;
+    }
     Ok(CompiledRole { role: role.clone(), policies: compiler.policies, regexes: compiler.regexes })
 }
 
 impl Compiler<'_> {
     /// Logins and labels together grant a login; either alone grants nothing.
-    fn allow(&mut self, rules: &Rules) -> Result<(), PolicyError> {
-        if !rules.logins.is_empty() && !rules.node_labels.is_empty() {
-            let logins = any(rules.logins.iter().map(login).collect());
-            let labels = self.labels("allow.node_labels", &rules.node_labels)?;
-            self.add("permit", "allow", &login_action(), None, Some(both(logins, labels)))?;
+    fn allow_nodes(&mut self, rules: &Rules) -> Result<(), PolicyError> {
+        let labels = rules.labels.of(Kind::Node);
+        if rules.logins.is_empty() || labels.is_empty() {
+            return Ok(());
         }
-        self.join("permit", "allow", rules)?;
-        self.api("permit", "allow", rules)
+        let logins = any(rules.logins.iter().map(login).collect());
+        let labels = self.labels(&labels_path("allow", Kind::Node), labels)?;
+        self.add("permit", "allow", &action_of(Kind::Node), None, Some(both(logins, labels)))
     }
 
-    /// Each login and the labels deny by themselves.
-    fn deny(&mut self, rules: &Rules) -> Result<(), PolicyError> {
+    /// Labels alone grant what the catalogue keeps.
+    fn allow_listed(&mut self, kind: Kind, rules: &Rules) -> Result<(), PolicyError> {
+        let labels = rules.labels.of(kind);
+        if labels.is_empty() {
+            return Ok(());
+        }
+        let path = labels_path("allow", kind);
+        let labels = self.labels(&path, labels)?;
+        self.add("permit", &path, &action_of(kind), None, Some(labels))
+    }
+
+    /// The labels of a kind deny by themselves. Those of nodes also keep out of the sessions of others there.
+    fn deny_labels(&mut self, kind: Kind, rules: &Rules) -> Result<(), PolicyError> {
+        let labels = rules.labels.of(kind);
+        if labels.is_empty() {
+            return Ok(());
+        }
+        let path = labels_path("deny", kind);
+        let labels = self.labels(&path, labels)?;
+        let actions = match kind.row().nature {
+            Nature::Node => json!({ "op": "in", "entities": [action(kind.row().action), action("join")] }),
+            Nature::Database | Nature::Listed => action_of(kind),
+        };
+        self.add("forbid", &path, &actions, None, Some(labels))
+    }
+
+    /// Each login, each user of databases and each name in one denies by itself.
+    fn deny_accounts(&mut self, rules: &Rules) -> Result<(), PolicyError> {
         for (index, matcher) in rules.logins.iter().enumerate() {
-            self.add(
-                "forbid",
-                &format!("deny.logins[{index}]"),
-                &login_action(),
-                None,
-                Some(login(matcher)),
-            )?;
+            let path = format!("deny.logins[{index}]");
+            self.add("forbid", &path, &action_of(Kind::Node), None, Some(login(matcher)))?;
         }
-        if !rules.node_labels.is_empty() {
-            let labels = self.labels("deny.node_labels", &rules.node_labels)?;
-            let both = json!({ "op": "in", "entities": [action("login"), action("join")] });
-            self.add("forbid", "deny.node_labels", &both, None, Some(labels))?;
+        let lists = [("db_users", "db_user", &rules.db_users), ("db_names", "db_name", &rules.db_names)];
+        for (key, attribute, list) in lists {
+            for (index, matcher) in list.iter().enumerate() {
+                let path = format!("deny.{key}[{index}]");
+                self.add("forbid", &path, &action_of(Kind::Database), None, Some(name(attribute, matcher)))?;
+            }
         }
-        self.join("forbid", "deny", rules)?;
-        self.api("forbid", "deny", rules)
+        Ok(())
     }
 
     /// Labels, names and users together grant a database; two of them grant nothing. A role that has users made lets
@@ -82,7 +112,8 @@ impl Compiler<'_> {
     fn allow_databases(&mut self, role: &Role) -> Result<(), PolicyError> {
         let rules = &role.allow;
         let makes = role.options.create_db_user_mode.is_some_and(|mode| mode != DatabaseUserMode::Off);
-        if rules.db_labels.is_empty() || rules.db_names.is_empty() || (rules.db_users.is_empty() && !makes) {
+        let labels = rules.labels.of(Kind::Database);
+        if labels.is_empty() || rules.db_names.is_empty() || (rules.db_users.is_empty() && !makes) {
             return Ok(());
         }
         let mut users: Vec<Value> = rules.db_users.iter().map(|user| name("db_user", user)).collect();
@@ -90,25 +121,9 @@ impl Compiler<'_> {
             users.push(asked("own"));
         }
         let names = any(rules.db_names.iter().map(|one| name("db_name", one)).collect());
-        let labels = self.labels("allow.db_labels", &rules.db_labels)?;
+        let labels = self.labels(&labels_path("allow", Kind::Database), labels)?;
         let all = both(any(users), both(names, labels));
-        self.add("permit", "allow.db", &connect_action(), None, Some(all))
-    }
-
-    /// Each user, each name and the labels deny by themselves.
-    fn deny_databases(&mut self, rules: &Rules) -> Result<(), PolicyError> {
-        let lists = [("db_users", "db_user", &rules.db_users), ("db_names", "db_name", &rules.db_names)];
-        for (key, attribute, list) in lists {
-            for (index, matcher) in list.iter().enumerate() {
-                let path = format!("deny.{key}[{index}]");
-                self.add("forbid", &path, &connect_action(), None, Some(name(attribute, matcher)))?;
-            }
-        }
-        if !rules.db_labels.is_empty() {
-            let labels = self.labels("deny.db_labels", &rules.db_labels)?;
-            self.add("forbid", "deny.db_labels", &connect_action(), None, Some(labels))?;
-        }
-        Ok(())
+        self.add("permit", "allow.db", &action_of(Kind::Database), None, Some(all))
     }
 
     /// Whose sessions may be joined: by the owner's roles and the mode.
@@ -146,11 +161,7 @@ impl Compiler<'_> {
     }
 
     /// `path` is where they stand, such as `allow.node_labels`.
-    fn labels(
-        &mut self,
-        path: &str,
-        labels: &BTreeMap<String, Vec<ValueMatcher>>,
-    ) -> Result<Value, PolicyError> {
+    fn labels(&mut self, path: &str, labels: &LabelRules) -> Result<Value, PolicyError> {
         let mut all = Vec::new();
         for (label, matchers) in labels {
             if label == "*" {
@@ -222,12 +233,13 @@ fn action(name: &str) -> Value {
     json!({ "type": "Action", "id": name })
 }
 
-fn login_action() -> Value {
-    json!({ "op": "==", "entity": action("login") })
+fn action_of(kind: Kind) -> Value {
+    json!({ "op": "==", "entity": action(kind.row().action) })
 }
 
-fn connect_action() -> Value {
-    json!({ "op": "==", "entity": action("connect") })
+/// Where the labels of a kind stand in a role, such as `allow.node_labels`.
+fn labels_path(side: &str, kind: Kind) -> String {
+    format!("{side}.{}", kind.row().labels)
 }
 
 /// What the question says besides who and where.

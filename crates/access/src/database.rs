@@ -5,7 +5,7 @@ pub mod document;
 use serde::{Deserialize, Serialize};
 
 use crate::resource::Resource;
-use crate::{DatabaseName, Labels, NodeName};
+use crate::{DatabaseName, Kind, Labels, NodeName};
 
 /// A database server of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,6 +153,10 @@ impl Resource for Database {
     type Id = DatabaseName;
     type Account = DatabaseAccount;
     type Options = DatabaseOptions;
+
+    fn kind(&self) -> Kind {
+        Kind::Database
+    }
 
     fn id(&self) -> DatabaseName {
         self.name.clone()

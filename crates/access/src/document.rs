@@ -3,6 +3,8 @@
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use crate::Labels;
+use crate::labels::check_set;
 use crate::yaml::{Problems, Section};
 
 const METADATA: &[&str] = &["name", "description", "expires", "revision", "labels"];
@@ -55,4 +57,23 @@ pub(crate) fn metadata(top: &Section<'_>, kind: &str, problems: &mut Problems) -
     let description =
         section.parsed("description", "write text", problems, |text| Ok::<_, &str>(text.to_owned()));
     Metadata { name, description: description.unwrap_or_default(), expires, place: section.place("name") }
+}
+
+/// Reads the labels of a resource document.
+pub(crate) fn metadata_labels(top: &Section<'_>, problems: &mut Problems) -> Labels {
+    // What is wrong with the section itself was told when its name was read.
+    let section = top.section("metadata", METADATA, &mut Problems::new());
+    section.map(|section| read_labels(&section, problems)).unwrap_or_default()
+}
+
+/// Reads the key `labels` of a section.
+pub fn read_labels(section: &Section<'_>, problems: &mut Problems) -> Labels {
+    let pairs = section.pairs("labels", problems);
+    for (key, value) in &pairs {
+        if let Err(error) = check_set(key, value) {
+            let key = section.name(&format!("labels.{key}"));
+            problems.push(section.place("labels"), &key, error.to_string(), "choose another label");
+        }
+    }
+    pairs.into_iter().collect()
 }

@@ -163,6 +163,12 @@ name_type!(
     host, |c| host(c) || c == '-'
 );
 name_type!(
+    /// The name of a resource of the catalogue: one DNS label, lower case, at most 63 characters, because it may stand in front of
+    /// the proxy's name.
+    ResourceName, "name", 63, "lower-case letters, digits and '-'",
+    host, |c| host(c) || c == '-'
+);
+name_type!(
     /// An account of the operating system, at most 64 characters.
     Login, "login", 64, "letters, digits and '_', then also '-', '.', '@' and '\\'",
     word, |c| word(c) || matches!(c, '-' | '.' | '@' | '\\')

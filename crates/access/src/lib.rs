@@ -9,8 +9,10 @@ mod document;
 pub mod identity;
 pub mod ids;
 pub mod join;
+pub mod kind;
 pub mod labels;
 pub mod limits;
+pub mod listed;
 pub mod lock;
 pub mod newcomer;
 pub mod node;
@@ -30,17 +32,22 @@ pub use database::{
     DatabaseTlsMode, DatabaseUserMode,
 };
 pub use identity::{HostRole, Identity, Principal, Traits};
-pub use ids::{ClusterName, DatabaseName, HostId, IdError, Login, NodeName, RoleName, SessionId, UserName};
+pub use ids::{
+    ClusterName, DatabaseName, HostId, IdError, Login, NodeName, ResourceName, RoleName, SessionId, UserName,
+};
 pub use join::{JoinMode, JoinPermit};
+pub use kind::{Kind, KindRow, Nature};
 pub use labels::Labels;
 pub use limits::{Limits, RecordAt, RecordPolicy, RecordingMode};
+pub use listed::{Listed, ListedId};
 pub use lock::{Lock, LockTarget};
 pub use newcomer::Bounds;
 pub use node::{Forwarding, Node, NodeKind, OpenSshServer, RecordInput, ServerTrust, SshOptions};
 pub use options::Options;
 pub use permit::{ApiPermit, DatabasePermit, Permit};
 pub use policy::{
-    DatabaseChoices, Decidable, Explanation, ForwardingSomewhere, JoinTarget, Policies, PolicyError,
+    DatabaseChoices, Decidable, Explanation, ForwardingSomewhere, JoinTarget, Merged, Policies, PolicyError,
+    Question, Seeker,
 };
 pub use query::{Query, QueryError};
 pub use refusal::Refusal;

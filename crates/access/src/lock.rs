@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
 use crate::document::metadata;
 use crate::yaml::{self, Errors, Problems, Section};
-use crate::{DatabaseName, Identity, Login, Node, Principal, RoleName, UserName};
+use crate::{
+    DatabaseName, HostId, Identity, Kind, Login, Nature, Node, Principal, ResourceName, RoleName, UserName,
+};
 
 /// One lock.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lock {
     /// Its name.
     pub name: String,
@@ -22,13 +24,11 @@ pub struct Lock {
     /// What the locked person reads; may be empty.
     pub message: String,
     /// When it ends by itself.
-    #[serde(with = "time::serde::rfc3339::option")]
     pub expires: Option<OffsetDateTime>,
 }
 
 /// Who or what a lock keeps out.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LockTarget {
     /// A user, with every certificate.
     User(UserName),
@@ -36,12 +36,18 @@ pub enum LockTarget {
     Role(RoleName),
     /// An OS login, everywhere.
     Login(Login),
-    /// A node, by name or id; also takes its own rights away.
-    Node(String),
-    /// A database, by name.
-    Db(DatabaseName),
+    /// A resource, by its name among its kind; a node also by its id, and a lock takes its own rights away, too.
+    Resource(Kind, String),
     /// All certificates of one login.
     LoginId(Uuid),
+}
+
+impl LockTarget {
+    /// A node or another host, by its id.
+    #[must_use]
+    pub fn host(id: HostId) -> Self {
+        Self::Resource(Kind::Node, id.to_string())
+    }
 }
 
 impl fmt::Display for LockTarget {
@@ -50,8 +56,7 @@ impl fmt::Display for LockTarget {
             Self::User(name) => write!(f, "user {name}"),
             Self::Role(name) => write!(f, "role {name}"),
             Self::Login(login) => write!(f, "login {login}"),
-            Self::Node(node) => write!(f, "node {node}"),
-            Self::Db(database) => write!(f, "database {database}"),
+            Self::Resource(kind, name) => write!(f, "{} {name}", kind.row().word),
             Self::LoginId(id) => write!(f, "login id {id}"),
         }
     }
@@ -78,8 +83,7 @@ impl Lock {
             LockTarget::User(name) => ("user", name.to_string()),
             LockTarget::Role(name) => ("role", name.to_string()),
             LockTarget::Login(login) => ("login", login.to_string()),
-            LockTarget::Node(node) => ("node", node.clone()),
-            LockTarget::Db(database) => ("db", database.to_string()),
+            LockTarget::Resource(kind, name) => (kind.row().document, name.clone()),
             LockTarget::LoginId(id) => ("login_id", id.to_string()),
         };
         let mut metadata = BTreeMap::from([("name", self.name.clone())]);
@@ -112,24 +116,23 @@ impl Lock {
             (LockTarget::Role(locked), Principal::User { roles, .. }) => roles.contains(locked),
             (LockTarget::Login(locked), _) => login == Some(locked),
             (LockTarget::LoginId(locked), _) => *locked == identity.login_id,
-            (LockTarget::Node(locked), principal) => {
-                let is = |id: &crate::HostId, name: &str| locked == name || *locked == id.to_string();
+            (LockTarget::Resource(Kind::Node, locked), principal) => {
+                let is = |id: &HostId, name: &str| locked == name || *locked == id.to_string();
                 let own = matches!(principal, Principal::Host { id, name, .. } if is(id, name.as_str()));
                 own || node.is_some_and(|node| is(&node.id, node.name.as_str()))
             }
-            (LockTarget::User(_) | LockTarget::Role(_), Principal::Host { .. }) | (LockTarget::Db(_), _) => {
-                false
-            }
+            (LockTarget::User(_) | LockTarget::Role(_), Principal::Host { .. })
+            | (LockTarget::Resource(..), _) => false,
         }
     }
 
-    /// Whether it keeps this identity out of a database.
+    /// Whether it keeps this identity out of a resource that has no more than a name.
     #[must_use]
-    pub fn covers_database(&self, identity: &Identity, database: &DatabaseName, now: OffsetDateTime) -> bool {
-        match &self.target {
-            LockTarget::Db(locked) => locked == database && self.expires.is_none_or(|expires| expires > now),
-            _ => self.covers(identity, None, None, now),
-        }
+    pub fn covers_resource(&self, identity: &Identity, kind: Kind, name: &str, now: OffsetDateTime) -> bool {
+        let ended = self.expires.is_some_and(|expires| expires <= now);
+        let locked =
+            matches!(&self.target, LockTarget::Resource(of, locked) if *of == kind && locked == name);
+        (locked && !ended) || self.covers(identity, None, None, now)
     }
 }
 
@@ -147,7 +150,24 @@ struct Spec<'a> {
     message: &'a str,
 }
 
-const TARGETS: &[&str] = &["user", "role", "login", "node", "db", "login_id"];
+/// What a lock may be on.
+fn targets() -> Vec<&'static str> {
+    let resources = Kind::ALL.iter().map(|kind| kind.row().document);
+    ["user", "role", "login"].into_iter().chain(resources).chain(["login_id"]).collect()
+}
+
+/// A resource that a lock names.
+fn resource(kind: Kind, target: &Section<'_>, fix: &str, problems: &mut Problems) -> Option<LockTarget> {
+    let key = kind.row().document;
+    let name = match kind.row().nature {
+        Nature::Node => target.text(key, problems),
+        Nature::Database => {
+            target.parsed(key, fix, problems, |text| DatabaseName::new(text).map(String::from))
+        }
+        Nature::Listed => target.parsed(key, fix, problems, |text| ResourceName::new(text).map(String::from)),
+    };
+    name.map(|name| LockTarget::Resource(kind, name))
+}
 
 fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Lock> {
     let metadata = metadata(top, "lock", problems);
@@ -156,25 +176,22 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Lock> {
         return None;
     };
     let message = spec.parsed("message", "write text", problems, |text| Ok::<_, &str>(text.to_owned()));
-    let Some(target) = spec.section("target", TARGETS, problems) else {
-        problems.push(
-            spec.at(),
-            "spec.target",
-            "is missing",
-            "write target: with user, role, login, node, db or login_id below it",
-        );
+    let known = targets();
+    let Some(target) = spec.section("target", &known, problems) else {
+        let (last, first) = known.split_last().unwrap_or((&"", &[]));
+        let fix = format!("write target: with {} or {last} below it", first.join(", "));
+        problems.push(spec.at(), "spec.target", "is missing", fix);
         return None;
     };
     let fix = "write the name of what is to be locked";
-    let targets = [
+    let others = [
         target.parsed("user", fix, problems, |text| UserName::new(text).map(LockTarget::User)),
         target.parsed("role", fix, problems, |text| RoleName::new(text).map(LockTarget::Role)),
         target.parsed("login", fix, problems, |text| Login::new(text).map(LockTarget::Login)),
-        target.text("node", problems).map(LockTarget::Node),
-        target.parsed("db", fix, problems, |text| DatabaseName::new(text).map(LockTarget::Db)),
         target.parsed("login_id", fix, problems, |text| Uuid::try_parse(text).map(LockTarget::LoginId)),
     ];
-    let mut found: Vec<LockTarget> = targets.into_iter().flatten().collect();
+    let resources = Kind::ALL.iter().map(|kind| resource(*kind, &target, fix, problems));
+    let mut found: Vec<LockTarget> = others.into_iter().chain(resources).flatten().collect();
     if found.len() != 1 || target.entries().len() > 1 {
         problems.push(
             target.at(),

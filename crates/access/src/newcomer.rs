@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::labels::HOST_PREFIX;
 use crate::query::glob;
-use crate::{ClusterName, IdError, NodeName};
+use crate::{ClusterName, IdError, Kind, Nature, NodeName};
 
 /// The domain of the names by which the cluster's own machinery proves itself; no host is called so.
 pub const MACHINERY_DOMAIN: &str = "sallyport.internal";
@@ -98,6 +98,9 @@ pub struct Bounds {
     /// Databases that its configuration may serve, by name. Empty: none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub databases: Vec<String>,
+    /// What of the catalogue its configuration may serve, as `KIND/NAME`. Empty: nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<String>,
 }
 
 impl Bounds {
@@ -109,6 +112,7 @@ impl Bounds {
             names: Vec::new(),
             labels: Some(BTreeMap::from([("*".to_owned(), "*".to_owned())])),
             databases: any(),
+            resources: any(),
         }
     }
 
@@ -130,8 +134,22 @@ impl Bounds {
         self.databases.iter().any(|pattern| glob(pattern, name))
     }
 
-    /// Whether a database of a node's configuration may have this label. Roles select databases by their labels, so that
-    /// none is the node's to choose unless the token says so.
+    /// Whether a node may serve a resource of this kind and name that its configuration names.
+    #[must_use]
+    pub fn allow_resource(&self, kind: Kind, name: &str) -> bool {
+        match kind.row().nature {
+            // A host is the node that it is, and registered servers are an administrator's.
+            Nature::Node => false,
+            Nature::Database => self.allow_database(name),
+            Nature::Listed => {
+                let whole = format!("{}/{name}", kind.row().document);
+                self.resources.iter().any(|pattern| glob(pattern, &whole))
+            }
+        }
+    }
+
+    /// Whether a database, or another resource, of a node's configuration may have this label. Roles select them by their
+    /// labels, so that none is the node's to choose unless the token says so.
     #[must_use]
     pub fn allow_database_label(&self, key: &str, value: &str) -> bool {
         self.labels.as_ref().is_some_and(|labels| fits(labels, key, value))
@@ -189,6 +207,7 @@ mod tests {
             names: vec!["web-*".to_owned()],
             labels: Some(BTreeMap::from([("team".to_owned(), "shop*".to_owned())])),
             databases: vec!["dev-*".to_owned()],
+            resources: Vec::new(),
         };
         assert!(bounds.allow_name("web-1") && !bounds.allow_name("my-web-1") && !bounds.allow_name("db-1"));
         assert!(bounds.allow_label("team", "shop-2") && bounds.allow_label("host/os", "linux"));

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::resource::Resource;
-use crate::{HostId, Labels, Login, NodeName};
+use crate::{HostId, Kind, Labels, Login, NodeName};
 
 /// A server that sessions run on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +24,10 @@ impl Resource for Node {
     type Id = HostId;
     type Account = Login;
     type Options = SshOptions;
+
+    fn kind(&self) -> Kind {
+        Kind::Node
+    }
 
     fn id(&self) -> HostId {
         self.id

@@ -2,7 +2,7 @@
 
 use std::fmt::{Debug, Display};
 
-use crate::Labels;
+use crate::{Kind, Labels};
 
 /// A thing of the cluster that sessions are with. A kind of resource is a type; what its accounts and its own options are is
 /// typed with it, so that a permit for one kind cannot be taken for another's.
@@ -13,6 +13,9 @@ pub trait Resource {
     type Account: Debug + Clone + PartialEq + Eq;
     /// What roles can say of its sessions besides [`crate::Limits`].
     type Options: Debug + Clone + PartialEq + Eq;
+
+    /// What kind of resource it is.
+    fn kind(&self) -> Kind;
 
     /// Which one it is.
     fn id(&self) -> Self::Id;

@@ -6,7 +6,8 @@ mod reading;
 mod written;
 
 pub use definition::{
-    ApiRule, JoinRule, PRESET_ACCESS, PRESET_AUDITOR, PRESET_EDITOR, RESOURCES, Role, Rules, Verb,
+    ApiRule, JoinRule, KindLabels, LabelRules, PRESET_ACCESS, PRESET_AUDITOR, PRESET_EDITOR, RESOURCES, Role,
+    Rules, Verb,
 };
 pub(crate) use matchers::whole_value;
 pub use matchers::{LoginMatcher, NameMatcher, TraitRef, ValueMatcher};

@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Database, DatabaseLogin, DatabaseProtocol, DatabaseTls, DatabaseTlsMode, check_name};
-use crate::document::metadata;
-use crate::labels::check_set;
+pub use crate::document::read_labels;
+use crate::document::{metadata, metadata_labels};
 use crate::yaml::{self, Errors, Problems, Section};
 use crate::{DatabaseName, Labels, NodeName};
 
@@ -155,32 +155,12 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Database> {
             None
         }
     });
-    // What is wrong with the section itself was told above.
-    let labels = top
-        .section(
-            "metadata",
-            &["name", "description", "expires", "revision", "labels", "origin"],
-            &mut Problems::new(),
-        )
-        .map(|section| read_labels(&section, problems))
-        .unwrap_or_default();
+    let labels = metadata_labels(top, problems);
     let Some(spec) = top.section("spec", &SPEC, problems) else {
         problems.push(top.at(), "spec", "is missing", "write spec: with address: host:port below it");
         return None;
     };
     Database::read_settings(name, labels, &spec, None, problems)
-}
-
-/// Reads the key `labels` of a section.
-pub fn read_labels(section: &Section<'_>, problems: &mut Problems) -> Labels {
-    let pairs = section.pairs("labels", problems);
-    for (key, value) in &pairs {
-        if let Err(error) = check_set(key, value) {
-            let key = section.name(&format!("labels.{key}"));
-            problems.push(section.place("labels"), &key, error.to_string(), "choose another label");
-        }
-    }
-    pairs.into_iter().collect()
 }
 
 fn read_tls(section: &Section<'_>, files: Option<ReadFile<'_>>, problems: &mut Problems) -> DatabaseTls {

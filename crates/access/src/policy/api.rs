@@ -8,7 +8,7 @@ use super::engine::Policies;
 use crate::permit::ApiPermit;
 use crate::refusal::Refusal;
 use crate::role::Verb;
-use crate::{HostRole, Identity, Principal};
+use crate::{HostRole, Identity, Kind, Principal};
 
 /// The kind of certificate that agents ask for in order to log in to databases. No role can name it.
 pub const DB_CLIENT: &str = "db_client";
@@ -61,18 +61,27 @@ impl Policies {
 /// What hosts may do, by what they are. Everything that is not here is refused.
 pub(super) fn host_may(role: HostRole, resource: &str, verb: Verb) -> bool {
     use Verb::{Create, List, Read, Update};
+    // Of the kinds that sessions are with, a node is told of all but nodes, and a proxy of all.
+    let told = Kind::of_document(resource).is_some_and(|kind| match role {
+        HostRole::Node => kind != Kind::Node,
+        HostRole::Proxy => true,
+        HostRole::OpenSsh | HostRole::Auth => false,
+    });
+    if told && matches!(verb, List | Read) {
+        return true;
+    }
     match role {
         // The view of the policy that deciding needs, one's own presence and certificates, and what one reports.
         HostRole::Node => matches!(
             (resource, verb),
-            ("role" | "lock" | "ca" | "session_policy" | "db", List | Read)
+            ("role" | "lock" | "ca" | "session_policy", List | Read)
                 | ("node" | "host" | "session", Update)
                 | ("event" | DB_CLIENT, Create)
                 | ("recording", Create | Update)
         ),
         HostRole::Proxy => matches!(
             (resource, verb),
-            ("role" | "lock" | "ca" | "node" | "session_policy" | "db", List | Read)
+            ("role" | "lock" | "ca" | "session_policy", List | Read)
                 | ("host" | "session", Update)
                 | ("event", Create)
                 | ("recording", Create | Update)

@@ -2,17 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use cedar_policy::RestrictedExpression;
-use time::OffsetDateTime;
-
 use super::decidable::{Decidable, Seeker};
 use super::engine::{Policies, Question, granting};
-use super::explaining::show_span;
+use super::explaining::{show_span, unfit_labels};
 use super::merged::Merged;
 use crate::database::{Database, DatabaseAccount, DatabaseOptions, DatabaseUserMode, check_name};
 use crate::limits::{Limits, RecordAt};
 use crate::role::{NameMatcher, Role};
-use crate::{Identity, Lock, Principal, Traits, UserName};
+use crate::{Identity, Kind, Principal, Traits, UserName};
 
 /// A name that nobody can have, to ask whether every name is allowed.
 const ANY_PROBE: &str = "\u{0}";
@@ -41,28 +38,17 @@ impl DatabaseChoices {
 }
 
 impl Decidable for Database {
-    const WORD: &'static str = "database";
-
     fn act(&self, account: &DatabaseAccount) -> String {
         format!("use the database {} as {} with {}", self.name, shown(&account.user), shown(&account.name))
     }
 
-    fn question<'q>(&'q self, seeker: &'q Seeker<'_>, account: &DatabaseAccount) -> Question<'q> {
-        let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
+    fn question(&self, seeker: &Seeker<'_>, account: &DatabaseAccount) -> Question<'_> {
         // One's own name is open to everybody where users are made; elsewhere it is a name like any other.
         let own = self.admin_user.is_some() && account.user == seeker.user.as_str();
-        Question {
-            entity: "Database",
-            id: self.name.to_string(),
-            action: "connect",
-            labels: &self.labels,
-            looked_at: &seeker.combination.db_labels,
-            asked: vec![
-                ("db_user".to_owned(), text(&account.user)),
-                ("db_name".to_owned(), text(&account.name)),
-                ("own".to_owned(), RestrictedExpression::new_bool(own)),
-            ],
-        }
+        Question::session(Kind::Database, self.name.as_str(), &self.labels)
+            .text("db_user", &account.user)
+            .text("db_name", &account.name)
+            .flag("own", own)
     }
 
     fn check(account: &DatabaseAccount) -> Result<(), String> {
@@ -86,16 +72,6 @@ impl Decidable for Database {
         }
         options.roles = seeker.roles(granting);
         options
-    }
-
-    fn covered(
-        &self,
-        lock: &Lock,
-        identity: &Identity,
-        _: Option<&DatabaseAccount>,
-        now: OffsetDateTime,
-    ) -> bool {
-        lock.covers_database(identity, &self.name, now)
     }
 
     fn hint(&self, seeker: &Seeker<'_>) -> Option<String> {
@@ -162,7 +138,8 @@ impl Policies {
         let mut answers: HashMap<(Vec<Option<&str>>, bool), DatabaseChoices> = HashMap::new();
         let mut visible = Vec::new();
         for database in databases {
-            let labels = combination.db_labels.iter().map(|label| database.labels.value(label)).collect();
+            let labels =
+                combination.labels(Kind::Database).iter().map(|label| database.labels.value(label)).collect();
             let key = (labels, database.admin_user.is_some());
             let choices = answers.entry(key).or_insert_with(|| seeker.choices(database));
             if !choices.is_empty() {
@@ -258,7 +235,10 @@ fn missing(role: &Role, own: Option<&UserName>, traits: &Traits, account: &Datab
     let allow = &role.allow;
     let makes = role.options.create_db_user_mode.is_some_and(|mode| mode != DatabaseUserMode::Off);
     let own = own.filter(|_| makes).map(UserName::as_str);
-    if allow.db_labels.is_empty() || allow.db_names.is_empty() || (allow.db_users.is_empty() && !makes) {
+    if allow.labels.of(Kind::Database).is_empty()
+        || allow.db_names.is_empty()
+        || (allow.db_users.is_empty() && !makes)
+    {
         return "it grants no database".to_owned();
     }
     let unfit = |matchers: &[NameMatcher], asked: &str, more: Option<&str>| -> Option<String> {
@@ -272,6 +252,5 @@ fn missing(role: &Role, own: Option<&UserName>, traits: &Traits, account: &Datab
     if let Some(names) = unfit(&allow.db_names, &account.name, None) {
         return format!("its db_names are {names}");
     }
-    let labels = allow.db_labels.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-    format!("its db_labels ({labels}) do not match")
+    unfit_labels(Kind::Database, role)
 }

@@ -3,12 +3,14 @@
 use time::OffsetDateTime;
 
 use super::engine::{Combination, Policies, Question, Weighed};
+use super::explaining::{show_span, unfit_labels};
 use super::merged::Merged;
 use crate::limits::Limits;
 use crate::role::Role;
 use crate::{Identity, Lock, Resource, Traits, UserName};
 
 /// A user in front of a resource, with all roles together.
+#[derive(Debug)]
 pub struct Seeker<'s> {
     pub(super) policies: &'s Policies,
     pub(super) combination: &'s Combination,
@@ -17,6 +19,24 @@ pub struct Seeker<'s> {
 }
 
 impl Seeker<'_> {
+    /// Who.
+    #[must_use]
+    pub fn user(&self) -> &UserName {
+        self.user
+    }
+
+    /// What the user's certificate says of the user.
+    #[must_use]
+    pub fn traits(&self) -> &Traits {
+        self.traits
+    }
+
+    /// Whether the roles allow an account on a resource; locks aside.
+    #[must_use]
+    pub fn allows<R: Decidable>(&self, resource: &R, account: &R::Account) -> bool {
+        self.weigh(resource, account).allowed
+    }
+
     /// What the roles say to an account on a resource.
     pub(super) fn weigh<R: Decidable>(&self, resource: &R, account: &R::Account) -> Weighed {
         let question = resource.question(self, account);
@@ -24,16 +44,18 @@ impl Seeker<'_> {
     }
 }
 
-/// A resource that [`Policies::decide`] decides about. What is here differs from kind to kind; everything else is the same.
+/// A resource that [`Policies::decide`] decides about. What is here differs from kind to kind; everything else is the same. What is
+/// given here is right for a kind that labels alone grant.
 pub trait Decidable: Resource {
-    /// What one of them is called in messages.
-    const WORD: &'static str;
-
     /// What a session with it is, after "may": "log in as root on web-1".
-    fn act(&self, account: &Self::Account) -> String;
+    fn act(&self, _: &Self::Account) -> String {
+        format!("use the {} {}", self.kind().row().word, self.name())
+    }
 
     /// What Cedar is asked.
-    fn question<'q>(&'q self, seeker: &'q Seeker<'_>, account: &Self::Account) -> Question<'q>;
+    fn question(&self, _: &Seeker<'_>, _: &Self::Account) -> Question<'_> {
+        Question::session(self.kind(), self.name(), self.labels())
+    }
 
     /// What is wrong with the account, whatever the roles say.
     ///
@@ -57,20 +79,29 @@ pub trait Decidable: Resource {
         &self,
         lock: &Lock,
         identity: &Identity,
-        account: Option<&Self::Account>,
+        _: Option<&Self::Account>,
         now: OffsetDateTime,
-    ) -> bool;
+    ) -> bool {
+        lock.covers_resource(identity, self.kind(), self.name(), now)
+    }
 
     /// What a refused user may use in its place.
-    fn hint(&self, seeker: &Seeker<'_>) -> Option<String>;
+    fn hint(&self, _: &Seeker<'_>) -> Option<String> {
+        None
+    }
 
     /// What an explanation calls it.
     fn title(&self) -> String {
-        format!("{} {}", Self::WORD, self.name())
+        format!("{} {}", self.kind().row().word, self.name())
     }
 
     /// Which part of a role's `allow` does not fit.
-    fn missing(&self, role: &Role, seeker: &Seeker<'_>, account: &Self::Account) -> String;
+    fn missing(&self, role: &Role, _: &Seeker<'_>, _: &Self::Account) -> String {
+        match role.allow.labels.of(self.kind()).is_empty() {
+            true => format!("it grants no {}", self.kind().row().word),
+            false => unfit_labels(self.kind(), role),
+        }
+    }
 
     /// What an explanation says of the options before they are listed.
     fn remark(_: &Self::Options) -> Option<String> {
@@ -78,5 +109,13 @@ pub trait Decidable: Resource {
     }
 
     /// The limits and options of a permit, for people.
-    fn show(limits: &Limits, options: &Self::Options) -> Vec<String>;
+    fn show(limits: &Limits, _: &Self::Options) -> Vec<String> {
+        vec![
+            format!("record_session {}", limits.record_session.as_str()),
+            format!("session_recording {}", limits.recording.as_str()),
+            format!("client_idle_timeout {}", show_span(limits.client_idle_timeout)),
+            format!("max_session_duration {}", show_span(limits.max_session_duration)),
+            format!("disconnect_expired_cert {}", limits.disconnect_expired_cert),
+        ]
+    }
 }

@@ -12,7 +12,7 @@ use cedar_policy::{
 use super::error::PolicyError;
 use crate::compile::{CompiledRole, compile};
 use crate::role::{Role, TraitRef};
-use crate::{Labels, RoleName, SessionPolicy, Traits};
+use crate::{Kind, KindRow, Labels, RoleName, SessionPolicy, Traits};
 
 /// All roles of a cluster, compiled. Making one is the expensive part; share it.
 #[derive(Debug)]
@@ -30,7 +30,10 @@ static TYPES: LazyLock<Result<Types, String>> = LazyLock::new(|| {
     Ok(Types {
         user: name("User")?,
         role: name("Role")?,
-        resources: BTreeMap::from([("Node", name("Node")?), ("Database", name("Database")?)]),
+        resources: Kind::ALL
+            .iter()
+            .map(|kind| Ok((*kind, name(kind.row().entity)?)))
+            .collect::<Result<_, String>>()?,
         resource: name("Resource")?,
         action: name("Action")?,
     })
@@ -39,10 +42,22 @@ static TYPES: LazyLock<Result<Types, String>> = LazyLock::new(|| {
 /// Checks compiled roles against the schema. Roles are compiled at every change of one, and reading the schema takes longer than
 /// compiling several: a process reads it once, and one that has no roles never does.
 static VALIDATOR: LazyLock<Result<Validator, String>> = LazyLock::new(|| {
-    let (schema, _) = Schema::from_cedarschema_str(include_str!("../schema.cedarschema"))
-        .map_err(|error| error.to_string())?;
+    let (schema, _) = Schema::from_cedarschema_str(&schema()).map_err(|error| error.to_string())?;
     Ok(Validator::new(schema))
 });
+
+/// What roles compile to, with the types and questions of every kind of resource.
+fn schema() -> String {
+    let mut schema = include_str!("../schema.cedarschema").to_owned();
+    for KindRow { entity, action, asked, .. } in Kind::ALL.iter().map(|kind| kind.row()) {
+        let asked: String = asked.iter().map(|(name, of)| format!("{name}: {of}, ")).collect();
+        schema.push_str(&format!(
+            "entity {entity} tags String;\naction \"{action}\" appliesTo {{ principal: [User], resource: [{entity}], \
+             context: {{ {asked}matched: Set<String> }} }};\n"
+        ));
+    }
+    schema
+}
 
 /// Combinations kept before all are dropped and made again as needed.
 const COMBINATIONS_KEPT: usize = 4096;
@@ -51,8 +66,8 @@ const COMBINATIONS_KEPT: usize = 4096;
 pub(super) struct Types {
     pub(super) user: EntityTypeName,
     pub(super) role: EntityTypeName,
-    /// Of what sessions are with, by their names in the schema.
-    pub(super) resources: BTreeMap<&'static str, EntityTypeName>,
+    /// Of what sessions are with.
+    pub(super) resources: BTreeMap<Kind, EntityTypeName>,
     /// Of what the API is about.
     pub(super) resource: EntityTypeName,
     pub(super) action: EntityTypeName,
@@ -64,11 +79,16 @@ pub(crate) struct Combination {
     pub(super) roles: Vec<Arc<CompiledRole>>,
     pub(super) unknown: Vec<RoleName>,
     pub(super) policies: PolicySet,
-    /// The labels that any of the roles looks at: nodes that agree in these get the same answer.
-    pub(super) labels: Vec<String>,
-    /// As `labels`, of databases.
-    pub(super) db_labels: Vec<String>,
+    /// The labels of each kind that any of the roles looks at: resources that agree in these get the same answer.
+    labels: BTreeMap<Kind, Vec<String>>,
     pub(super) has_regexes: bool,
+}
+
+impl Combination {
+    /// The labels of resources of this kind that any of the roles looks at.
+    pub(super) fn labels(&self, kind: Kind) -> &[String] {
+        self.labels.get(&kind).map(Vec::as_slice).unwrap_or_default()
+    }
 }
 
 /// What decides when a certificate is bound to a user.
@@ -87,18 +107,52 @@ impl Weighed {
 }
 
 /// What is asked of Cedar about one resource, besides who asks.
+#[derive(Debug)]
 pub struct Question<'q> {
-    /// The type of the resource in the schema.
-    pub(super) entity: &'static str,
+    kind: Kind,
     /// Which one.
-    pub(super) id: String,
-    pub(super) action: &'static str,
+    id: String,
+    action: &'static str,
     /// Its labels, of which rules see those that they look at.
-    pub(super) labels: &'q Labels,
-    /// The labels that rules of this kind look at.
-    pub(super) looked_at: &'q [String],
+    labels: &'q Labels,
     /// What the question says besides the labels.
-    pub(super) asked: Vec<(String, RestrictedExpression)>,
+    asked: Vec<(String, RestrictedExpression)>,
+}
+
+impl<'q> Question<'q> {
+    /// Whether a session with this resource may begin.
+    #[must_use]
+    pub fn session(kind: Kind, id: impl Into<String>, labels: &'q Labels) -> Self {
+        Self { kind, id: id.into(), action: kind.row().action, labels, asked: Vec::new() }
+    }
+
+    /// Whether something else may be done with it, that the schema has.
+    pub(super) fn other(action: &'static str, kind: Kind, id: impl Into<String>, labels: &'q Labels) -> Self {
+        Self { action, ..Self::session(kind, id, labels) }
+    }
+
+    /// Says a text of [`crate::KindRow::asked`].
+    #[must_use]
+    pub fn text(self, attribute: &str, text: &str) -> Self {
+        self.with(attribute, RestrictedExpression::new_string(text.to_owned()))
+    }
+
+    /// Says a truth value of [`crate::KindRow::asked`].
+    #[must_use]
+    pub fn flag(self, attribute: &str, flag: bool) -> Self {
+        self.with(attribute, RestrictedExpression::new_bool(flag))
+    }
+
+    /// Says several texts.
+    pub(super) fn texts(self, attribute: &str, texts: &[&str]) -> Self {
+        let texts = texts.iter().map(|text| RestrictedExpression::new_string((*text).to_owned()));
+        self.with(attribute, RestrictedExpression::new_set(texts))
+    }
+
+    fn with(mut self, attribute: &str, value: RestrictedExpression) -> Self {
+        self.asked.push((attribute.to_owned(), value));
+        self
+    }
 }
 
 impl Policies {
@@ -153,15 +207,14 @@ impl Policies {
         let found: Vec<Arc<CompiledRole>> =
             roles.iter().filter_map(|role| self.roles.get(role).cloned()).collect();
         let unknown = roles.iter().filter(|role| !self.roles.contains_key(*role)).cloned().collect();
-        let sorted = |mut labels: Vec<String>| {
+        let labels_of = |kind: Kind| {
+            let looked_at = found.iter().flat_map(|role| role.role.label_keys(kind)).map(str::to_owned);
+            let mut labels: Vec<String> = looked_at.collect();
             labels.sort_unstable();
             labels.dedup();
-            labels
+            (kind, labels)
         };
-        let labels =
-            sorted(found.iter().flat_map(|role| role.role.label_keys()).map(str::to_owned).collect());
-        let db_labels =
-            sorted(found.iter().flat_map(|role| role.role.db_label_keys()).map(str::to_owned).collect());
+        let labels = Kind::ALL.iter().map(|kind| labels_of(*kind)).collect();
         let mut unique = HashSet::new();
         let policies = found
             .iter()
@@ -175,7 +228,6 @@ impl Policies {
             roles: found,
             unknown,
             labels,
-            db_labels,
         });
         if let Ok(mut known) = self.combinations.write() {
             if known.len() >= COMBINATIONS_KEPT {
@@ -194,11 +246,12 @@ impl Policies {
         traits: &Traits,
         question: Question<'_>,
     ) -> Weighed {
-        let Question { entity, id, action, labels, looked_at, asked } = question;
+        let Question { kind, id, action, labels, asked } = question;
+        let looked_at = combination.labels(kind);
         let matches = if combination.has_regexes { matched(combination, labels) } else { Vec::new() };
         let matches = ("matched".to_owned(), RestrictedExpression::new_set(matches));
         let context = Context::from_pairs(asked.into_iter().chain([matches]));
-        let kind = self.types.resources.get(entity);
+        let kind = self.types.resources.get(&kind);
         let entity = kind.and_then(|kind| {
             Entity::new_with_tags(self.uid(kind, &id), [], [], tags(looked_at, labels)).ok()
         });

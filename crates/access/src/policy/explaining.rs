@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::Labels;
+use crate::role::Role;
+use crate::{Kind, Labels};
 
 /// An answer to "why", for an administrator.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +22,12 @@ pub(super) fn show_labels(labels: &Labels) -> String {
         return "none".to_owned();
     }
     labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ")
+}
+
+/// That the labels which a role grants of a kind are not those of a resource.
+pub(super) fn unfit_labels(kind: Kind, role: &Role) -> String {
+    let labels: Vec<&str> = role.allow.labels.of(kind).keys().map(String::as_str).collect();
+    format!("its {} ({}) do not match", kind.row().labels, labels.join(", "))
 }
 
 /// A limit of time, for people.

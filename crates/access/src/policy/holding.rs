@@ -1,15 +1,15 @@
 //! Whether an identity holds at least what another would. Who could give, sign, reset or edit more than they hold would
 //! hold it a moment later.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::api::host_may;
 use super::engine::Policies;
 use crate::refusal::Refusal;
 use crate::role::{
-    JoinRule, LoginMatcher, NameMatcher, RESOURCES, Role, Rules, TraitRef, ValueMatcher, Verb,
+    JoinRule, LabelRules, LoginMatcher, NameMatcher, RESOURCES, Role, Rules, TraitRef, ValueMatcher, Verb,
 };
-use crate::{HostRole, Identity, Principal, Traits};
+use crate::{HostRole, Identity, Kind, Nature, Principal, Traits};
 
 /// Roles with the traits that their templates stand for.
 struct Side<'s> {
@@ -151,7 +151,8 @@ fn every_right() -> impl Iterator<Item = (&'static str, Verb)> {
 
 /// Accounts without a node count: they are principals of certificates, which stock servers read alone.
 fn grants_sessions(allow: &Rules) -> bool {
-    !allow.logins.is_empty() || !allow.db_labels.is_empty() || !allow.join_sessions.is_empty()
+    let labels = allow.labels.iter().any(|(kind, _)| kind != Kind::Node);
+    !allow.logins.is_empty() || labels || !allow.join_sessions.is_empty()
 }
 
 /// The traits that one side of a role refers to.
@@ -160,7 +161,7 @@ fn references(rules: &Rules) -> Vec<&TraitRef> {
         LoginMatcher::Trait(reference) => Some(reference),
         LoginMatcher::Literal(_) | LoginMatcher::Any => None,
     });
-    let labels = rules.node_labels.values().chain(rules.db_labels.values()).flatten();
+    let labels = rules.labels.iter().flat_map(|(_, labels)| labels.values()).flatten();
     let labels = labels.filter_map(|matcher| match matcher {
         ValueMatcher::Trait(reference) => Some(reference),
         ValueMatcher::Literal(_) | ValueMatcher::Glob(_) | ValueMatcher::Regex(_) => None,
@@ -175,15 +176,22 @@ fn references(rules: &Rules) -> Vec<&TraitRef> {
 
 /// Whether everything that `rules` allow the one is something that `held` allow the other.
 fn within(rules: &Rules, given: &Side<'_>, held: &Rules, own: &Side<'_>) -> bool {
-    let nodes = rules.logins.is_empty()
-        || (logins_within(&rules.logins, given, &held.logins, own)
-            && labels_within(&rules.node_labels, given, &held.node_labels, own));
-    let databases = rules.db_labels.is_empty()
-        || (labels_within(&rules.db_labels, given, &held.db_labels, own)
-            && names_within(&rules.db_users, given, &held.db_users, own)
-            && names_within(&rules.db_names, given, &held.db_names, own)
-            && names_within(&rules.db_roles, given, &held.db_roles, own));
-    nodes && databases && rules.join_sessions.iter().all(|rule| joins_within(rule, &held.join_sessions))
+    let labels = |kind| labels_within(rules.labels.of(kind), given, held.labels.of(kind), own);
+    let sessions = Kind::ALL.iter().all(|kind| match kind.row().nature {
+        Nature::Node => {
+            rules.logins.is_empty()
+                || (logins_within(&rules.logins, given, &held.logins, own) && labels(*kind))
+        }
+        Nature::Database => {
+            rules.labels.of(*kind).is_empty()
+                || (labels(*kind)
+                    && names_within(&rules.db_users, given, &held.db_users, own)
+                    && names_within(&rules.db_names, given, &held.db_names, own)
+                    && names_within(&rules.db_roles, given, &held.db_roles, own))
+        }
+        Nature::Listed => rules.labels.of(*kind).is_empty() || labels(*kind),
+    });
+    sessions && rules.join_sessions.iter().all(|rule| joins_within(rule, &held.join_sessions))
 }
 
 fn logins_within(logins: &[LoginMatcher], given: &Side<'_>, held: &[LoginMatcher], own: &Side<'_>) -> bool {
@@ -215,8 +223,6 @@ fn names_within(names: &[NameMatcher], given: &Side<'_>, held: &[NameMatcher], o
         NameMatcher::Trait(reference) => given.values(reference).into_iter().all(may),
     })
 }
-
-type LabelRules = BTreeMap<String, Vec<ValueMatcher>>;
 
 /// Every label that the held rules demand has to be demanded by the others, of no more values.
 fn labels_within(labels: &LabelRules, given: &Side<'_>, held: &LabelRules, own: &Side<'_>) -> bool {

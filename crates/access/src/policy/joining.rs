@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use cedar_policy::RestrictedExpression;
 use time::OffsetDateTime;
 
 use super::engine::{Combination, Policies, Question, Weighed};
 use crate::join::{JoinMode, JoinPermit};
 use crate::refusal::Refusal;
-use crate::{Identity, Lock, Node, Principal, RoleName, Traits};
+use crate::{Identity, Kind, Lock, Node, Principal, RoleName, Traits};
 
 /// The session that somebody wants to take part in.
 #[derive(Debug, Clone, Copy)]
@@ -140,22 +139,9 @@ impl Policies {
         owner_roles: &[&str],
         mode: JoinMode,
     ) -> Weighed {
-        let strings = |values: &[&str]| {
-            RestrictedExpression::new_set(
-                values.iter().map(|value| RestrictedExpression::new_string((*value).to_owned())),
-            )
-        };
-        let question = Question {
-            entity: "Node",
-            id: node.id.to_string(),
-            action: "join",
-            labels: &node.labels,
-            looked_at: &combination.labels,
-            asked: vec![
-                ("owner_roles".to_owned(), strings(owner_roles)),
-                ("modes".to_owned(), strings(&[mode.as_str()])),
-            ],
-        };
+        let question = Question::other("join", Kind::Node, node.id.to_string(), &node.labels)
+            .texts("owner_roles", owner_roles)
+            .texts("modes", &[mode.as_str()]);
         self.weigh(combination, user, traits, question)
     }
 }

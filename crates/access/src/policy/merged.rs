@@ -25,7 +25,8 @@ impl<'o> Merged<'o> {
         Self { said, cluster }
     }
 
-    fn get<T>(&self, of: impl Fn(&Options) -> Option<T>) -> Option<T> {
+    /// What is said of one option, by the roles or else by the cluster.
+    pub fn get<T>(&self, of: impl Fn(&Options) -> Option<T>) -> Option<T> {
         of(&self.said).or_else(|| of(self.cluster))
     }
 

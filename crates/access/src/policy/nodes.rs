@@ -2,33 +2,22 @@
 
 use std::collections::HashMap;
 
-use cedar_policy::RestrictedExpression;
-
 use super::decidable::{Decidable, Seeker};
 use super::engine::{Combination, Policies, Question};
-use super::explaining::show_span;
+use super::explaining::{show_span, unfit_labels};
 use super::merged::Merged;
 use crate::limits::Limits;
 use crate::node::SshOptions;
 use crate::role::{LoginMatcher, Role, TraitRef};
-use crate::{Identity, Lock, Login, Node, Principal, Traits};
+use crate::{Identity, Kind, Lock, Login, Node, Principal, Traits};
 
 impl Decidable for Node {
-    const WORD: &'static str = "node";
-
     fn act(&self, login: &Login) -> String {
         format!("log in as {login} on {}", self.name)
     }
 
-    fn question<'q>(&'q self, seeker: &'q Seeker<'_>, login: &Login) -> Question<'q> {
-        Question {
-            entity: "Node",
-            id: self.id.to_string(),
-            action: "login",
-            labels: &self.labels,
-            looked_at: &seeker.combination.labels,
-            asked: vec![("login".to_owned(), RestrictedExpression::new_string(login.to_string()))],
-        }
+    fn question(&self, _: &Seeker<'_>, login: &Login) -> Question<'_> {
+        Question::session(Kind::Node, self.id.to_string(), &self.labels).text("login", login.as_str())
     }
 
     fn options(&self, _: &Seeker<'_>, _: &[&Role], merged: &Merged<'_>, _: &Login) -> SshOptions {
@@ -57,13 +46,12 @@ impl Decidable for Node {
 
     /// Which half of a role's `allow` does not fit.
     fn missing(&self, role: &Role, seeker: &Seeker<'_>, login: &Login) -> String {
-        if role.allow.logins.is_empty() || role.allow.node_labels.is_empty() {
+        if role.allow.logins.is_empty() || role.allow.labels.of(Kind::Node).is_empty() {
             return "it grants no login to any node".to_owned();
         }
         let logins = logins_of(std::iter::once(role), seeker.traits);
         if role.allow.logins.contains(&LoginMatcher::Any) || logins.contains(login) {
-            let labels = role.allow.node_labels.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            format!("its node_labels ({labels}) do not match")
+            unfit_labels(Kind::Node, role)
         } else {
             let logins: Vec<&str> = logins.iter().map(Login::as_str).collect();
             let logins = if logins.is_empty() { "none".to_owned() } else { logins.join(", ") };
@@ -127,7 +115,7 @@ impl Policies {
         let mut visible = Vec::new();
         for node in nodes {
             let key: Vec<Option<&str>> =
-                combination.labels.iter().map(|label| node.labels.value(label)).collect();
+                combination.labels(Kind::Node).iter().map(|label| node.labels.value(label)).collect();
             let logins = answers.entry(key).or_insert_with(|| seeker.logins(node, &candidates));
             if !logins.is_empty() {
                 visible.push((node, logins.clone()));

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use time::OffsetDateTime;
 
 use super::matchers::{LoginMatcher, NameMatcher, ValueMatcher};
-use crate::RoleName;
 use crate::join::JoinMode;
 use crate::options::Options;
+use crate::{Kind, RoleName};
 
 /// One role.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,10 +31,8 @@ pub struct Role {
 pub struct Rules {
     /// OS logins.
     pub logins: Vec<LoginMatcher>,
-    /// For each label, the values of which one must match; every label listed must match. `'*': '*'` is every node.
-    pub node_labels: BTreeMap<String, Vec<ValueMatcher>>,
-    /// As `node_labels`, of databases.
-    pub db_labels: BTreeMap<String, Vec<ValueMatcher>>,
+    /// The labels of each kind of resource.
+    pub labels: KindLabels,
     /// Databases within a database server.
     pub db_names: Vec<NameMatcher>,
     /// Users of a database server.
@@ -45,6 +43,38 @@ pub struct Rules {
     pub join_sessions: Vec<JoinRule>,
     /// What of the API.
     pub rules: Vec<ApiRule>,
+}
+
+/// For each label, the values of which one must match; every label listed must match. `'*': '*'` is every resource.
+pub type LabelRules = BTreeMap<String, Vec<ValueMatcher>>;
+
+/// The labels that one side of a role looks at, of each kind of resource.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KindLabels(BTreeMap<Kind, LabelRules>);
+
+impl KindLabels {
+    /// Those of these kinds; what says nothing is left out.
+    pub(crate) fn new(rules: impl IntoIterator<Item = (Kind, LabelRules)>) -> Self {
+        Self(rules.into_iter().filter(|(_, rules)| !rules.is_empty()).collect())
+    }
+
+    /// Every resource of these kinds as well.
+    pub(crate) fn and_all(&mut self, kinds: impl Iterator<Item = Kind>) {
+        let every = LabelRules::from([("*".to_owned(), vec![ValueMatcher::Glob("*".to_owned())])]);
+        self.0.extend(kinds.map(|kind| (kind, every.clone())));
+    }
+
+    /// Those of one kind; none where nothing is said.
+    #[must_use]
+    pub fn of(&self, kind: Kind) -> &LabelRules {
+        const NONE: &LabelRules = &LabelRules::new();
+        self.0.get(&kind).unwrap_or(NONE)
+    }
+
+    /// Every kind of which something is said.
+    pub fn iter(&self) -> impl Iterator<Item = (Kind, &LabelRules)> {
+        self.0.iter().map(|(kind, rules)| (*kind, rules))
+    }
 }
 
 /// Whose live sessions may be joined, and how.
@@ -93,16 +123,14 @@ impl Verb {
     }
 }
 
-/// The kinds of resource that rules may name.
-pub const RESOURCES: [&str; 14] = [
+/// What rules of the API may name besides the kinds of resource that sessions are with.
+const OTHER_RESOURCES: [&str; 12] = [
     "access",
     "ca",
     "certificate",
     "cluster",
-    "db",
     "event",
     "lock",
-    "node",
     "recording",
     "role",
     "session",
@@ -110,6 +138,48 @@ pub const RESOURCES: [&str; 14] = [
     "token",
     "user",
 ];
+
+/// What rules of the API may name, in the order of the alphabet.
+pub const RESOURCES: [&str; OTHER_RESOURCES.len() + Kind::ALL.len()] = resources();
+
+#[allow(
+    clippy::indexing_slicing,
+    reason = "the compiler runs it, and refuses an index that is out of bounds"
+)]
+const fn resources() -> [&'static str; OTHER_RESOURCES.len() + Kind::ALL.len()] {
+    let mut sorted = [""; OTHER_RESOURCES.len() + Kind::ALL.len()];
+    let mut count = 0;
+    while count < sorted.len() {
+        let next = match count < OTHER_RESOURCES.len() {
+            true => OTHER_RESOURCES[count],
+            false => Kind::ALL[count - OTHER_RESOURCES.len()].row().document,
+        };
+        let mut place = count;
+        while place > 0 && is_before(next, sorted[place - 1]) {
+            sorted[place] = sorted[place - 1];
+            place -= 1;
+        }
+        sorted[place] = next;
+        count += 1;
+    }
+    sorted
+}
+
+#[allow(
+    clippy::indexing_slicing,
+    reason = "the compiler runs it, and refuses an index that is out of bounds"
+)]
+const fn is_before(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let mut at = 0;
+    while at < one.len() && at < other.len() {
+        if one[at] != other[at] {
+            return one[at] < other[at];
+        }
+        at += 1;
+    }
+    one.len() < other.len()
+}
 
 /// Every user's own logins, everywhere.
 pub const PRESET_ACCESS: &str = "\
@@ -160,13 +230,38 @@ spec:
 ";
 
 impl Role {
-    /// The labels of nodes that either side looks at.
-    pub(crate) fn label_keys(&self) -> impl Iterator<Item = &str> {
-        self.allow.node_labels.keys().chain(self.deny.node_labels.keys()).map(String::as_str)
+    /// What of it a host knows that has no resources of some kinds, such as one of an earlier release: nothing of these. None where
+    /// the role says nothing of them.
+    #[must_use]
+    pub fn without(&self, kinds: &[Kind]) -> Option<Self> {
+        let documents: Vec<&str> = kinds.iter().map(|kind| kind.row().document).collect();
+        let mut left = self.clone();
+        for side in [&mut left.allow, &mut left.deny] {
+            side.labels.0.retain(|kind, _| !kinds.contains(kind));
+            for rule in &mut side.rules {
+                rule.resources.retain(|resource| !documents.contains(&resource.as_str()));
+            }
+            side.rules.retain(|rule| !rule.resources.is_empty());
+        }
+        (left != *self).then_some(left)
     }
 
-    /// The labels of databases that either side looks at.
-    pub(crate) fn db_label_keys(&self) -> impl Iterator<Item = &str> {
-        self.allow.db_labels.keys().chain(self.deny.db_labels.keys()).map(String::as_str)
+    /// The labels of resources of this kind that either side looks at.
+    pub(crate) fn label_keys(&self, kind: Kind) -> impl Iterator<Item = &str> {
+        let sides = [&self.allow, &self.deny].into_iter();
+        sides.flat_map(move |side| side.labels.of(kind).keys()).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_name_every_kind_in_order() {
+        assert!(RESOURCES.is_sorted(), "{RESOURCES:?}");
+        for kind in Kind::ALL {
+            assert!(RESOURCES.contains(&kind.row().document), "{kind:?}");
+        }
     }
 }

@@ -1,21 +1,28 @@
 //! Roles as people write them, read.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use serde_saphyr::Spanned;
 
-use super::definition::{ApiRule, JoinRule, RESOURCES, Role, Rules, Verb};
+use super::definition::{
+    ApiRule, JoinRule, KindLabels, LabelRules, PRESET_ACCESS, PRESET_AUDITOR, PRESET_EDITOR, RESOURCES, Role,
+    Rules, Verb,
+};
 use super::matchers::{LoginMatcher, NameMatcher, TraitRef, ValueMatcher};
 use crate::document::metadata;
 use crate::join::JoinMode;
 use crate::options;
 use crate::yaml::{self, Errors, Problems, Section, Tree};
-use crate::{Login, RoleName};
+use crate::{Kind, Login, RoleName};
 
 const TOP: &[&str] = &["kind", "version", "metadata", "spec"];
 const SPEC: &[&str] = &["allow", "deny", "options"];
-const RULES: &[&str] =
-    &["logins", "node_labels", "db_labels", "db_names", "db_users", "db_roles", "join_sessions", "rules"];
+const BEHIND_LABELS: [&str; 5] = ["db_names", "db_users", "db_roles", "join_sessions", "rules"];
+static RULES: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let labels = Kind::ALL.iter().map(|kind| kind.row().labels);
+    ["logins"].into_iter().chain(labels).chain(BEHIND_LABELS).collect()
+});
 const RULE: &[&str] = &["resources", "verbs"];
 const JOIN: &[&str] = &["roles", "modes"];
 
@@ -30,6 +37,21 @@ impl Role {
         let role = Section::read(&document, "", TOP, &mut problems).and_then(|top| read(&top, &mut problems));
         problems.finish("role")?;
         role.ok_or_else(|| Errors { file: "role".to_owned(), problems: Vec::new() })
+    }
+
+    /// The roles that a cluster begins with. Who has `access` may use everything that labels alone grant.
+    ///
+    /// # Errors
+    /// What is wrong with one: a fault of this crate.
+    pub fn presets() -> Result<Vec<Self>, Errors> {
+        let mut presets = Vec::new();
+        for text in [PRESET_ACCESS, PRESET_AUDITOR, PRESET_EDITOR] {
+            presets.push(Self::parse(text)?);
+        }
+        if let Some(access) = presets.first_mut() {
+            access.allow.labels.and_all(Kind::listed());
+        }
+        Ok(presets)
     }
 }
 
@@ -47,7 +69,7 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Role> {
         return None;
     };
     let mut side = |key: &str, effect| {
-        let side = spec.section(key, RULES, problems);
+        let side = spec.section(key, &RULES, problems);
         side.map(|side| rules(&side, effect, problems)).unwrap_or_default()
     };
     let (allow, deny) = (side("allow", Effect::Allow), side("deny", Effect::Deny));
@@ -83,8 +105,9 @@ fn rules(side: &Section<'_>, effect: Effect, problems: &mut Problems) -> Rules {
     });
     Rules {
         logins,
-        node_labels: labels(side, "node_labels", problems),
-        db_labels: labels(side, "db_labels", problems),
+        labels: KindLabels::new(
+            Kind::ALL.iter().map(|kind| (*kind, labels(side, kind.row().labels, problems))),
+        ),
         db_names: names(side, "db_names", true, problems),
         db_users: names(side, "db_users", true, problems),
         db_roles: names(side, "db_roles", effect == Effect::Deny, problems),
@@ -124,7 +147,7 @@ fn demand(section: &Section<'_>, keys: &[&str], problems: &mut Problems) {
     }
 }
 
-fn labels(side: &Section<'_>, key: &str, problems: &mut Problems) -> BTreeMap<String, Vec<ValueMatcher>> {
+fn labels(side: &Section<'_>, key: &str, problems: &mut Problems) -> LabelRules {
     let Some(value) = side.present(key) else { return BTreeMap::new() };
     let name = side.name(key);
     let Tree::Map(entries) = &value.value else {

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 use time::format_description::well_known::Rfc3339;
 
-use super::definition::{Role, Rules};
+use super::definition::{LabelRules, Role, Rules};
 use super::matchers::{LoginMatcher, NameMatcher, ValueMatcher};
 
 impl Role {
@@ -18,56 +19,40 @@ impl Role {
 
 /// The shape in which a role is written out.
 #[derive(Serialize)]
-struct Document<'a> {
+struct Document {
     kind: &'static str,
     version: &'static str,
     metadata: BTreeMap<&'static str, String>,
-    spec: Spec<'a>,
+    spec: Spec,
 }
 
 #[derive(Serialize)]
-struct Spec<'a> {
+struct Spec {
     #[serde(skip_serializing_if = "Side::is_empty")]
-    allow: Side<'a>,
+    allow: Side,
     #[serde(skip_serializing_if = "Side::is_empty")]
-    deny: Side<'a>,
+    deny: Side,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    options: BTreeMap<&'static str, serde_json::Value>,
+    options: BTreeMap<&'static str, Value>,
 }
 
-#[derive(Serialize)]
-struct Side<'a> {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    logins: Vec<String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    node_labels: BTreeMap<&'a str, Vec<String>>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    db_labels: BTreeMap<&'a str, Vec<String>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    db_names: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    db_users: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    db_roles: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    join_sessions: Vec<BTreeMap<&'static str, Vec<String>>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    rules: Vec<BTreeMap<&'static str, Vec<String>>>,
-}
+/// One side's keys, in the order in which they are written; none that says nothing.
+struct Side(Vec<(&'static str, Value)>);
 
-impl Side<'_> {
+impl Side {
     fn is_empty(&self) -> bool {
-        self.logins.is_empty()
-            && self.node_labels.is_empty()
-            && self.db_labels.is_empty()
-            && [&self.db_names, &self.db_users, &self.db_roles].iter().all(|names| names.is_empty())
-            && self.join_sessions.is_empty()
-            && self.rules.is_empty()
+        self.0.is_empty()
     }
 }
 
-impl<'a> Document<'a> {
-    fn of(role: &'a Role) -> Self {
+impl Serialize for Side {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
+    }
+}
+
+impl Document {
+    fn of(role: &Role) -> Self {
         let mut metadata = BTreeMap::from([("name", role.name.to_string())]);
         if !role.description.is_empty() {
             metadata.insert("description", role.description.clone());
@@ -80,40 +65,36 @@ impl<'a> Document<'a> {
     }
 }
 
-fn side(rules: &Rules) -> Side<'_> {
+fn side(rules: &Rules) -> Side {
     let login = |matcher: &LoginMatcher| match matcher {
         LoginMatcher::Literal(login) => login.to_string(),
         LoginMatcher::Any => "*".to_owned(),
         LoginMatcher::Trait(reference) => format!("{{{{{}}}}}", reference.name()),
     };
-    let names = |names: &[NameMatcher]| names.iter().map(NameMatcher::text).collect();
-    Side {
-        logins: rules.logins.iter().map(login).collect(),
-        node_labels: label_texts(&rules.node_labels),
-        db_labels: label_texts(&rules.db_labels),
-        db_names: names(&rules.db_names),
-        db_users: names(&rules.db_users),
-        db_roles: names(&rules.db_roles),
-        join_sessions: rules
-            .join_sessions
-            .iter()
-            .map(|rule| {
-                let modes = rule.modes.iter().map(|mode| mode.as_str().to_owned()).collect();
-                BTreeMap::from([("roles", rule.roles.clone()), ("modes", modes)])
-            })
-            .collect(),
-        rules: rules
-            .rules
-            .iter()
-            .map(|rule| {
-                let verbs = rule.verbs.iter().map(|verb| verb.as_str().to_owned()).collect();
-                BTreeMap::from([("resources", rule.resources.clone()), ("verbs", verbs)])
-            })
-            .collect(),
-    }
+    let names = |names: &[NameMatcher]| json!(names.iter().map(NameMatcher::text).collect::<Vec<_>>());
+    let labels = rules.labels.iter().map(|(kind, labels)| (kind.row().labels, label_texts(labels)));
+    let joins = rules.join_sessions.iter().map(|rule| {
+        let modes: Vec<&str> = rule.modes.iter().map(|mode| mode.as_str()).collect();
+        json!({ "modes": modes, "roles": rule.roles })
+    });
+    let api = rules.rules.iter().map(|rule| {
+        let verbs: Vec<&str> = rule.verbs.iter().map(|verb| verb.as_str()).collect();
+        json!({ "resources": rule.resources, "verbs": verbs })
+    });
+    let written = [("logins", json!(rules.logins.iter().map(login).collect::<Vec<_>>()))]
+        .into_iter()
+        .chain(labels)
+        .chain([
+            ("db_names", names(&rules.db_names)),
+            ("db_users", names(&rules.db_users)),
+            ("db_roles", names(&rules.db_roles)),
+            ("join_sessions", Value::Array(joins.collect())),
+            ("rules", Value::Array(api.collect())),
+        ]);
+    Side(written.filter(|(_, value)| value.as_array().is_none_or(|list| !list.is_empty())).collect())
 }
 
-fn label_texts(labels: &BTreeMap<String, Vec<ValueMatcher>>) -> BTreeMap<&str, Vec<String>> {
-    let texts = |values: &Vec<ValueMatcher>| values.iter().map(ValueMatcher::text).collect();
-    labels.iter().map(|(key, values)| (key.as_str(), texts(values))).collect()
+fn label_texts(labels: &LabelRules) -> Value {
+    let texts = |values: &Vec<ValueMatcher>| json!(values.iter().map(ValueMatcher::text).collect::<Vec<_>>());
+    Value::Object(labels.iter().map(|(key, values)| (key.clone(), texts(values))).collect())
 }

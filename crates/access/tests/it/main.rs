@@ -18,3 +18,4 @@ mod decide;
 mod docs;
 mod people;
 mod role_errors;
+mod written;

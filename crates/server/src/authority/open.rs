@@ -5,7 +5,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sallyport_access::{HostId, Role, role};
+use sallyport_access::{HostId, Role};
 use sallyport_audit::log::{AuditLog, Opened};
 use sallyport_audit::recording::RecordingStore;
 use sallyport_audit::{Code, Event};
@@ -161,8 +161,7 @@ async fn create(
         typed::create(CHECKPOINT_KEY, &KeyRecord(checkpoint), None).map_err(encode("store the audit key"))?,
     );
     steps.push(keys::create(seal)?);
-    for preset in [role::PRESET_ACCESS, role::PRESET_AUDITOR, role::PRESET_EDITOR] {
-        let role = Role::parse(preset).map_err(doing("read a preset role"))?;
+    for role in Role::presets().map_err(doing("read a preset role"))? {
         let record = RoleRecord { yaml: role.to_yaml() };
         steps.push(typed::create(role.name.as_str(), &record, None).map_err(encode("store a preset role"))?);
     }

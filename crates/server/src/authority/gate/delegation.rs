@@ -159,11 +159,13 @@ fn lost_denial(before: &Rules, after: Option<&Role>) -> Option<&'static str> {
     fn all<T: PartialEq>(before: &[T], after: &[T]) -> bool {
         before.iter().all(|one| after.contains(one))
     }
+    // Labels deny together: one more of them denies less.
+    let lost = before.labels.iter().find(|(kind, labels)| after.labels.of(*kind) != *labels);
+    if let Some((kind, _)) = lost {
+        return Some(kind.row().labels);
+    }
     [
         ("logins", all(&before.logins, &after.logins)),
-        // Labels deny together: one more of them denies less.
-        ("node_labels", before.node_labels.is_empty() || before.node_labels == after.node_labels),
-        ("db_labels", before.db_labels.is_empty() || before.db_labels == after.db_labels),
         ("db_names", all(&before.db_names, &after.db_names)),
         ("db_users", all(&before.db_users, &after.db_users)),
         ("db_roles", all(&before.db_roles, &after.db_roles)),

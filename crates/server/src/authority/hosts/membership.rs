@@ -372,7 +372,7 @@ impl Membership {
         let target = match old.id == by.id {
             // A registered server keeps its id; its certificates go back to another join.
             true => LockTarget::LoginId(old.join_id),
-            false => LockTarget::Node(old.id.to_string()),
+            false => LockTarget::host(old.id),
         };
         let lock = Lock {
             name: format!("replaced-{}", old.join_id),

@@ -236,5 +236,10 @@ fn bounds(role: HostRole, request: &v1::CreateTokenRequest) -> Result<Bounds, St
         )));
     }
     let bounded = request.own_labels_bounded || !labels.is_empty();
-    Ok(Bounds { names, labels: bounded.then_some(labels), databases: request.databases.clone() })
+    Ok(Bounds {
+        names,
+        labels: bounded.then_some(labels),
+        databases: request.databases.clone(),
+        resources: Vec::new(),
+    })
 }

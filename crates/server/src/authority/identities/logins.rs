@@ -122,7 +122,7 @@ impl Logins {
         let mut ended = Ended::default();
         let lock = Lock {
             name: format!("removed-{id}"),
-            target: LockTarget::Node(id.to_string()),
+            target: LockTarget::host(id),
             message: "it was removed from the cluster".to_owned(),
             expires: Some(now + CertificateKind::Host.row().limit + 2 * SKEW_ALLOWANCE),
         };

@@ -13,7 +13,7 @@ pub(crate) fn check_document(document: &Document) -> Result<(), Status> {
         Document::Lock(lock) => {
             texts([("the lock's name", lock.name.as_str()), ("the lock's message", lock.message.as_str())])?;
             match &lock.target {
-                LockTarget::Node(node) => texts([("the lock's target", node.as_str())]),
+                LockTarget::Resource(_, name) => texts([("the lock's target", name.as_str())]),
                 _ => Ok(()),
             }
         }

@@ -1,6 +1,6 @@
 //! Whether what a lock names is there.
 
-use sallyport_access::LockTarget;
+use sallyport_access::{LockTarget, Nature};
 use time::OffsetDateTime;
 use tonic::Status;
 
@@ -13,8 +13,11 @@ impl Resources {
         let there = match target {
             LockTarget::User(user) => self.exists("user", user.as_str(), now).await?,
             LockTarget::Role(role) => self.policy.cache().roles.contains_key(role.as_str()),
-            LockTarget::Db(database) => self.databases.find(database.as_str()).is_some(),
-            LockTarget::Node(node) => self.registry.is_one_host(node)?,
+            LockTarget::Resource(kind, name) => match kind.row().nature {
+                Nature::Node => self.registry.is_one_host(name)?,
+                Nature::Database => self.databases.find(name).is_some(),
+                Nature::Listed => self.exists(kind.row().document, name, now).await?,
+            },
             LockTarget::Login(_) | LockTarget::LoginId(_) => true,
         };
         if there {
