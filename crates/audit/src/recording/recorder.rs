@@ -212,7 +212,7 @@ impl Recorders {
             state,
             shared: Arc::clone(&self.shared),
             head: head_bytes,
-            done: false,
+            done: AtomicBool::new(false),
         };
         if recorder.writer.try_send(Command::Begin(Box::new(begun))).is_err() {
             // No writer knows of it that could take it off the list.
@@ -248,7 +248,7 @@ pub struct Recorder {
     shared: Arc<Shared>,
     /// Bytes of the file's head, with whose session it is.
     head: u64,
-    done: bool,
+    done: AtomicBool,
 }
 
 impl fmt::Debug for Recorder {
@@ -424,13 +424,13 @@ impl Recorder {
         (self.state.lost.load(Ordering::Relaxed), self.state.written.load(Ordering::Relaxed))
     }
 
-    /// Ends the recording; returns when it is on disk.
+    /// Ends the recording; returns when it is on disk. What is recorded later is not in it.
     ///
     /// # Errors
     /// Why its end could not be written.
-    pub async fn finish(mut self, exit: Exit) -> Result<(), RecordingError> {
+    pub async fn finish(&self, exit: Exit) -> Result<(), RecordingError> {
         let exit = self.body(Body::Exit(exit)).await;
-        self.done = true;
+        self.done.store(true, Ordering::Relaxed);
         let (answer, written) = oneshot::channel();
         let outcome = tokio::time::timeout(STRICT_PATIENCE, async {
             self.writer
@@ -447,7 +447,7 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        if !self.done {
+        if !self.done.load(Ordering::Relaxed) {
             // Without an exit it reads as what it is: cut off.
             let finish = Command::Finish(self.session, None);
             if let Err(mpsc::error::TrySendError::Full(finish)) = self.writer.try_send(finish) {
