@@ -37,13 +37,18 @@ const LAYERS: &[Layer] = &[
         reason: "storage implements other crates' ports; it starts no service",
     },
     Layer {
+        name: "session",
+        may_use: &["access", "audit"],
+        reason: "what a session is, is the same whatever its protocol: none is known here",
+    },
+    Layer {
         name: "ssh",
-        may_use: &["sal", "access", "ca", "audit"],
+        may_use: &["sal", "access", "ca", "audit", "session"],
         reason: "a session must run where there is no state and no other protocol",
     },
     Layer {
         name: "databases",
-        may_use: &["sal", "access", "ca", "audit"],
+        may_use: &["sal", "access", "ca", "audit", "session"],
         reason: "messages and handshakes are pure; who may connect where is decided elsewhere",
     },
     Layer { name: "bench", may_use: &[], reason: "samples and pictures are the same whatever is measured" },
@@ -64,7 +69,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "server",
-        may_use: &["sal", "access", "ca", "audit", "wire", "store", "ssh", "databases", "telemetry"],
+        may_use: &["sal", "access", "ca", "audit", "wire", "store", "session", "ssh", "databases", "telemetry"],
         reason: "the composition is used by the command line only",
     },
     Layer {
