@@ -22,6 +22,8 @@ const MOST_AGENTS: usize = 64;
 pub struct Spec {
     /// The keys that it may have, besides `via`.
     pub keys: &'static [&'static str],
+    /// Those of the keys whose texts users may know who may use the resource, such as its address.
+    pub shown: &'static [&'static str],
     /// Finds what is wrong with one.
     pub check: fn(&Section<'_>, &mut Problems),
 }

@@ -139,6 +139,14 @@ codes! {
     DatabaseDeleted = "SP1282I", "db.deleted";
     /// A database that an agent reported was not taken.
     DatabaseReportRefused = "SP1283W", "db.report_refused";
+    /// A resource of the catalogue was written by an administrator, or reported by an agent.
+    ResourceCreated = "SP1290I", "resource.created";
+    /// What is written of a resource of the catalogue was changed, or which agents serve it.
+    ResourceUpdated = "SP1291I", "resource.updated";
+    /// A resource of the catalogue was removed, or is no longer reported by any agent.
+    ResourceDeleted = "SP1292I", "resource.deleted";
+    /// A resource of the catalogue that an agent reported was not taken.
+    ResourceReportRefused = "SP1293W", "resource.report_refused";
 
     /// The public half of a certificate authority was exported.
     CaExported = "SP1250I", "ca.exported";

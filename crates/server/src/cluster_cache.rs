@@ -4,12 +4,14 @@
 //! understood (a role from a newer release, say) keeps the last good state of its kind and is logged: forgetting a
 //! deny rule would open a door.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod nodes;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use sallyport_access::{
-    ClusterName, Database, DatabaseName, HostId, Identity, Labels, Lock, Node, NodeKind, NodeName,
-    OpenSshServer, Policies, Role, ServerTrust, SessionPolicy,
+    ClusterName, Database, DatabaseName, HostId, Identity, Kind, Listed, ListedId, Lock, Nature, Node,
+    Policies, Resource as _, ResourceName, Role, SessionPolicy,
 };
 use sallyport_ca::{Trust, TrustBundle};
 use serde::{Deserialize, Serialize};
@@ -17,126 +19,16 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tracing::{error, warn};
 
+pub(crate) use self::nodes::Resolved;
+use self::nodes::{Nodes, parse_node};
+use crate::specs::spec;
+
 /// One watched resource as it came.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Held {
     pub(crate) kind: String,
     pub(crate) name: String,
     pub(crate) yaml: String,
-}
-
-/// The document of a node resource.
-#[derive(Debug, Deserialize)]
-struct NodeDocument {
-    #[serde(default)]
-    sub_kind: String,
-    metadata: NodeMetadata,
-    #[serde(default)]
-    spec: NodeSpec,
-}
-
-/// Of the specification, what a stock server has. Nodes with an agent have none of it.
-#[derive(Debug, Default, Deserialize)]
-struct NodeSpec {
-    address: Option<String>,
-    via: Option<NodeName>,
-    host_key: Option<String>,
-    #[serde(default)]
-    names: Vec<String>,
-    #[serde(default)]
-    trust: ServerTrust,
-}
-
-#[derive(Debug, Deserialize)]
-struct NodeMetadata {
-    id: HostId,
-    name: NodeName,
-    #[serde(default)]
-    labels: Labels,
-}
-
-fn parse_node(yaml: &str) -> Result<Node, String> {
-    let document: NodeDocument =
-        serde_saphyr::from_str(yaml).map_err(|error| error.without_snippet().to_string())?;
-    let NodeMetadata { id, name, labels } = document.metadata;
-    let kind = match (document.sub_kind.as_str(), document.spec) {
-        ("", _) => NodeKind::Sallyport,
-        ("openssh", NodeSpec { address: Some(address), via, host_key, names, trust }) => {
-            NodeKind::OpenSsh(OpenSshServer { address, via, host_key, names, trust })
-        }
-        ("openssh", _) => return Err("it has no address".to_owned()),
-        (other, _) => return Err(format!("its sub_kind {other:?} is of a newer release")),
-    };
-    Ok(Node { id, name, labels, kind })
-}
-
-/// Nodes by id and by name.
-#[derive(Debug, Default)]
-pub(crate) struct Nodes {
-    by_id: HashMap<HostId, Arc<Node>>,
-    by_name: HashMap<NodeName, BTreeSet<HostId>>,
-}
-
-/// What a name that a person typed stands for.
-#[derive(Debug, Clone)]
-pub(crate) enum Resolved {
-    /// One node.
-    One(Arc<Node>),
-    /// No node.
-    Unknown,
-    /// Several nodes share the name.
-    Several(Vec<Arc<Node>>),
-}
-
-impl Nodes {
-    fn insert(&mut self, node: Node) {
-        self.remove(&node.id);
-        self.by_name.entry(node.name.clone()).or_default().insert(node.id);
-        self.by_id.insert(node.id, Arc::new(node));
-    }
-
-    fn remove(&mut self, id: &HostId) {
-        let Some(node) = self.by_id.remove(id) else { return };
-        if let Some(ids) = self.by_name.get_mut(&node.name) {
-            ids.remove(id);
-            if ids.is_empty() {
-                self.by_name.remove(&node.name);
-            }
-        }
-    }
-
-    fn named(&self, name: &str) -> Vec<Arc<Node>> {
-        let Ok(name) = NodeName::new(name) else { return Vec::new() };
-        let ids = self.by_name.get(&name).into_iter().flatten();
-        ids.filter_map(|id| self.by_id.get(id).cloned()).collect()
-    }
-
-    /// By id, by name, or by name with the cluster behind it.
-    fn resolve(&self, target: &str, cluster: &ClusterName) -> Resolved {
-        if let Ok(id) = target.parse::<HostId>() {
-            return self.by_id.get(&id).cloned().map_or(Resolved::Unknown, Resolved::One);
-        }
-        let target = target.to_ascii_lowercase();
-        let target = target.strip_suffix('.').unwrap_or(&target);
-        let mut found = Vec::new();
-        // What stands before the cluster's name is meant first: stock clients put the cluster behind every name, and a node
-        // that had all of it for its name would get what is meant for another.
-        if let Some(name) = target.strip_suffix(cluster.as_str()).and_then(|name| name.strip_suffix('.')) {
-            // The id in front of the cluster's name is how a host certificate spells it.
-            if let Ok(id) = name.parse::<HostId>() {
-                return self.by_id.get(&id).cloned().map_or(Resolved::Unknown, Resolved::One);
-            }
-            found = self.named(name);
-        }
-        if found.is_empty() {
-            found = self.named(target);
-        }
-        match found.len() {
-            0 => Resolved::Unknown,
-            1 => found.pop().map_or(Resolved::Unknown, Resolved::One),
-            _ => Resolved::Several(found),
-        }
-    }
 }
 
 struct State {
@@ -147,6 +39,7 @@ struct State {
     locks: Arc<[Lock]>,
     nodes: Nodes,
     databases: BTreeMap<DatabaseName, Arc<Database>>,
+    listed: BTreeMap<ListedId, Arc<Listed>>,
 }
 
 /// The live view.
@@ -183,6 +76,7 @@ impl ClusterCache {
                 locks: Arc::from([]),
                 nodes: Nodes::default(),
                 databases: BTreeMap::new(),
+                listed: BTreeMap::new(),
             }),
             changed: watch::channel(0).0,
         })
@@ -210,7 +104,7 @@ impl ClusterCache {
     }
 
     pub(crate) fn node(&self, id: &HostId) -> Option<Arc<Node>> {
-        self.read().nodes.by_id.get(id).cloned()
+        self.read().nodes.get(id)
     }
 
     pub(crate) fn resolve(&self, target: &str) -> Resolved {
@@ -227,7 +121,21 @@ impl ClusterCache {
         self.read().databases.values().cloned().collect()
     }
 
-    /// Wakes whenever trust, roles, locks or databases changed.
+    /// A resource of the catalogue by its name among its kind. An agent is told of those that it serves.
+    #[allow(dead_code, reason = "for kinds of the catalogue, of which there is none yet")]
+    pub(crate) fn listed(&self, kind: Kind, name: &str) -> Option<Arc<Listed>> {
+        let id = ListedId { kind, name: ResourceName::new(name).ok()? };
+        self.read().listed.get(&id).cloned()
+    }
+
+    /// Every resource of a kind of the catalogue that this host is told of, in the order of names.
+    #[allow(dead_code, reason = "for kinds of the catalogue, of which there is none yet")]
+    pub(crate) fn all_listed(&self, kind: Kind) -> Vec<Arc<Listed>> {
+        let state = self.read();
+        state.listed.values().filter(|listed| listed.kind == kind).cloned().collect()
+    }
+
+    /// Wakes whenever anything but a node changed.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -263,18 +171,15 @@ impl ClusterCache {
     /// Replaces everything by a complete snapshot.
     pub(crate) fn replace(&self, snapshot: Vec<Held>) {
         let mut state = self.write();
-        let mut kinds: BTreeSet<String> =
-            ["role", "lock", "node", "session_policy", "db"].map(str::to_owned).into();
+        let kinds = ["role", "lock", "session_policy", "trust"].map(str::to_owned).into();
         state.held = snapshot.into_iter().map(|h| ((h.kind, h.name), h.yaml)).collect();
-        kinds.insert("trust".to_owned());
         state.nodes = Nodes::default();
-        let nodes: Vec<(String, String)> = state.of_kind("node");
-        for (name, yaml) in nodes {
-            state.put_node(&name, &yaml);
-        }
         state.databases = BTreeMap::new();
-        for (name, yaml) in state.of_kind("db") {
-            state.put_database(&name, &yaml);
+        state.listed = BTreeMap::new();
+        for kind in Kind::ALL {
+            for (name, yaml) in state.of_kind(kind.row().document) {
+                state.put(*kind, &name, &yaml);
+            }
         }
         state.rebuild(&self.cluster, &kinds);
         drop(state);
@@ -296,23 +201,15 @@ impl ClusterCache {
         let mut state = self.write();
         let kind = match change {
             Change::Put(Held { kind, name, yaml }) => {
-                if kind == "node" {
-                    state.put_node(&name, &yaml);
-                }
-                if kind == "db" {
-                    state.put_database(&name, &yaml);
+                if let Some(kind) = Kind::of_document(&kind) {
+                    state.put(kind, &name, &yaml);
                 }
                 state.held.insert((kind.clone(), name), yaml);
                 kind
             }
             Change::Delete { kind, name } => {
-                if kind == "node"
-                    && let Ok(id) = name.parse::<HostId>()
-                {
-                    state.nodes.remove(&id);
-                }
-                if kind == "db" {
-                    state.remove_database(&name);
+                if let Some(kind) = Kind::of_document(&kind) {
+                    state.remove(kind, &name);
                 }
                 state.held.remove(&(kind.clone(), name));
                 kind
@@ -357,6 +254,41 @@ impl State {
     fn of_kind(&self, kind: &str) -> Vec<(String, String)> {
         let held = self.held.iter().filter(|((of, _), _)| of == kind);
         held.map(|((_, name), yaml)| (name.clone(), yaml.clone())).collect()
+    }
+
+    fn put(&mut self, kind: Kind, name: &str, yaml: &str) {
+        match kind.row().nature {
+            Nature::Node => self.put_node(name, yaml),
+            Nature::Database => self.put_database(name, yaml),
+            Nature::Listed => self.put_listed(kind, name, yaml),
+        }
+    }
+
+    fn remove(&mut self, kind: Kind, name: &str) {
+        match kind.row().nature {
+            Nature::Node => {
+                if let Ok(id) = name.parse() {
+                    self.nodes.remove(&id);
+                }
+            }
+            Nature::Database => self.remove_database(name),
+            Nature::Listed => {
+                if let Ok(name) = ResourceName::new(name) {
+                    self.listed.remove(&ListedId { kind, name });
+                }
+            }
+        }
+    }
+
+    fn put_listed(&mut self, kind: Kind, name: &str, yaml: &str) {
+        let Some(spec) = spec(kind) else { return };
+        match Listed::parse(kind, yaml, spec) {
+            Ok(listed) => drop(self.listed.insert(listed.id(), Arc::new(listed))),
+            Err(problem) => {
+                self.remove(kind, name);
+                warn!(kind = kind.row().document, name, %problem, "a resource cannot be understood and is left out");
+            }
+        }
     }
 
     fn put_node(&mut self, name: &str, yaml: &str) {
@@ -476,84 +408,6 @@ mod tests {
     use sallyport_sal::custody::{SealedCustody, SealingKey};
 
     use super::*;
-
-    fn node(id: u128, name: &str) -> Node {
-        let id = format!("00000000-0000-4000-8000-{id:012}");
-        Node {
-            id: id.parse().unwrap(),
-            name: NodeName::new(name).unwrap(),
-            labels: Labels::default(),
-            kind: NodeKind::Sallyport,
-        }
-    }
-
-    #[test]
-    fn nodes_are_found_by_name_id_and_full_name() {
-        let cluster = ClusterName::new("example.com").unwrap();
-        let mut nodes = Nodes::default();
-        nodes.insert(node(1, "web-1"));
-        nodes.insert(node(2, "db"));
-        nodes.insert(node(3, "db"));
-        let one = |target: &str| match nodes.resolve(target, &cluster) {
-            Resolved::One(node) => Some(node.id.to_string()),
-            _ => None,
-        };
-        let id = "00000000-0000-4000-8000-000000000001".to_owned();
-        for target in ["web-1", "WEB-1", "web-1.example.com", &id, &format!("{id}.example.com")] {
-            assert_eq!(one(target), Some(id.clone()), "{target}");
-        }
-        for target in ["web-2", "web-1.other.com", "", "00000000-0000-4000-8000-000000000009"] {
-            assert!(matches!(nodes.resolve(target, &cluster), Resolved::Unknown), "{target}");
-        }
-        assert!(matches!(nodes.resolve("db", &cluster), Resolved::Several(found) if found.len() == 2));
-    }
-
-    #[test]
-    fn the_cluster_behind_a_name_is_taken_off_first() {
-        let cluster = ClusterName::new("example.com").unwrap();
-        let mut nodes = Nodes::default();
-        nodes.insert(node(1, "web-1"));
-        nodes.insert(node(2, "web-1.example.com"));
-        nodes.insert(node(3, "db.example.com"));
-        for (target, id) in [
-            ("web-1.example.com", 1),
-            ("WEB-1.example.com.", 1),
-            ("web-1.", 1),
-            ("web-1.example.com.example.com", 2),
-            ("db.example.com", 3),
-        ] {
-            let Resolved::One(found) = nodes.resolve(target, &cluster) else { panic!("{target}") };
-            assert_eq!(found.id, node(id, "x").id, "{target}");
-        }
-    }
-
-    #[test]
-    fn a_renamed_node_leaves_its_old_name() {
-        let cluster = ClusterName::new("c").unwrap();
-        let mut nodes = Nodes::default();
-        nodes.insert(node(1, "old"));
-        nodes.insert(node(1, "new"));
-        assert!(matches!(nodes.resolve("old", &cluster), Resolved::Unknown));
-        assert!(matches!(nodes.resolve("new", &cluster), Resolved::One(_)));
-        nodes.remove(&node(1, "x").id);
-        assert!(matches!(nodes.resolve("new", &cluster), Resolved::Unknown));
-        assert!(nodes.by_name.is_empty());
-    }
-
-    #[test]
-    fn node_documents_are_read() {
-        let yaml = "kind: node\nversion: v1\nmetadata:\n  id: 00000000-0000-4000-8000-000000000001\n  name: web-1\n  labels: {env: prod}\nspec: {}\n";
-        let node = parse_node(yaml).unwrap();
-        assert_eq!(node.labels.value("env"), Some("prod"));
-        assert!(parse_node("kind: node\n").is_err());
-        let head =
-            "kind: node\nsub_kind: openssh\nmetadata: {id: 00000000-0000-4000-8000-000000000001, name: db}\n";
-        let node = parse_node(&format!("{head}spec: {{address: '10.0.0.5:22', via: gate}}\n")).unwrap();
-        let NodeKind::OpenSsh(server) = node.kind else { panic!("an OpenSSH server") };
-        assert_eq!((server.address.as_str(), server.via.unwrap().as_str()), ("10.0.0.5:22", "gate"));
-        assert!(parse_node(head).is_err());
-        assert!(parse_node(&head.replace("openssh", "mainframe")).is_err());
-    }
 
     #[test]
     fn without_roles_nothing_is_permitted_and_locks_stay() {

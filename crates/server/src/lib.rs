@@ -37,6 +37,7 @@ mod reporting;
 mod routes;
 mod sessions;
 mod signals;
+mod specs;
 mod spool;
 mod tasks;
 mod telemetry;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::counter;
+use sallyport_access::Kind;
 use sallyport_ssh::node::LiveSessions;
 use sallyport_wire::v1::watch_event::Event as Change;
 use sallyport_wire::{fips, v1};
@@ -50,7 +51,7 @@ pub(crate) struct Watching {
     /// Where from.
     pub(crate) client: AuthorityClient,
     /// What to ask for.
-    pub(crate) kinds: &'static [&'static str],
+    pub(crate) kinds: Vec<String>,
     /// Where the last state is kept for a start without the authority.
     pub(crate) cache: PathBuf,
     /// The part of the process whose readiness depends on it.
@@ -60,6 +61,13 @@ pub(crate) struct Watching {
     pub(crate) refusals: Refusals,
     /// Held while the cache is written, so that an older state is never written over a newer one.
     pub(crate) writing: Mutex<()>,
+}
+
+/// What a proxy or an agent follows: what decides, and every kind of resource. Of a kind that is not asked for the authority tells
+/// nothing, in roles and locks neither.
+pub(crate) fn kinds() -> Vec<String> {
+    let resources = Kind::ALL.iter().map(|kind| kind.row().document);
+    ["role", "lock", "session_policy", "trust"].into_iter().chain(resources).map(str::to_owned).collect()
 }
 
 /// Tells that the authority refuses this host, whose sessions would hear of no lock. Clones share it.
@@ -180,7 +188,7 @@ impl Watching {
     }
 
     async fn follow(self: &Arc<Self>, backoff: &mut Backoff) -> Result<(), Status> {
-        let kinds = self.kinds.iter().map(|kind| (*kind).to_owned()).collect();
+        let kinds = self.kinds.clone();
         let mut fleet = self.client.fleet();
         let request = fleet.watch(v1::WatchRequest { kinds });
         let Ok(events) = tokio::time::timeout(SNAPSHOT_TIMEOUT, async {

@@ -133,6 +133,27 @@ impl Store {
         items.into_iter().map(decode).collect()
     }
 
+    /// As [`Store::list`], of those whose names begin with `below` and a slash; names are what is behind it.
+    ///
+    /// # Errors
+    /// When the state cannot be read.
+    pub async fn list_below<T: Kind>(
+        &self,
+        below: &str,
+        after: Option<&str>,
+        limit: usize,
+        now: OffsetDateTime,
+    ) -> Result<Vec<Stored<T>>, StoreError> {
+        let prefix = format!("{}/", key::<T>(below));
+        let after = after.map(|after| format!("{prefix}{after}"));
+        let items = self.backend.list(&prefix, after.as_deref(), limit, now).await?;
+        let behind = |stored: Stored<T>| {
+            let name = stored.name.get(below.len() + 1..).unwrap_or_default().to_owned();
+            Stored { name, ..stored }
+        };
+        items.into_iter().map(|item| decode(item).map(behind)).collect()
+    }
+
     /// Creates a resource; gives its revision.
     ///
     /// # Errors

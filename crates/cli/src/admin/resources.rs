@@ -3,9 +3,11 @@
 use std::fs;
 use std::io::Read;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process;
 use std::time::Duration;
 
+use clap::{Arg, ArgGroup, ArgMatches, Command};
+use sallyport_access::Kind;
 use sallyport_wire::convert;
 use sallyport_wire::v1::{
     CreateResourceRequest, DeleteResourceRequest, GetResourceRequest, ListResourcesRequest, Resource,
@@ -18,7 +20,11 @@ use crate::authority::Authority;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::ui::{self, Format};
 
-const KINDS: &str = "role, user, token, node, db, lock, session_policy";
+/// Kinds of resource, as people type them.
+fn kinds() -> impl Iterator<Item = &'static str> {
+    let resources = Kind::ALL.iter().map(|kind| kind.row().document);
+    ["role", "user", "token"].into_iter().chain(resources).chain(["lock", "session_policy"])
+}
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Get {
@@ -65,40 +71,58 @@ pub(super) struct Lock {
     force: bool,
 }
 
-#[derive(Debug, clap::Args)]
-#[group(required = true, multiple = false)]
-struct LockTarget {
-    #[arg(long)]
-    user: Option<String>,
-    #[arg(long)]
-    role: Option<String>,
-    /// An OS login, on every node.
-    #[arg(long)]
-    login: Option<String>,
-    /// A host of any role, by its id or its registered name: sallyport admin hosts ls.
-    #[arg(long, visible_alias = "host")]
-    node: Option<String>,
-    /// A database, by its name.
-    #[arg(long)]
-    db: Option<String>,
-    /// The certificates of one login, by its id: the audit log and sallyport admin certs show it.
-    #[arg(long, value_name = "ID")]
-    login_id: Option<String>,
-}
+/// What is to be locked: a switch for each kind of target, of which one is given.
+#[derive(Debug, Default)]
+struct LockTarget(Option<(&'static str, String)>);
 
 impl LockTarget {
     /// The target's key in a lock, and its value.
     fn chosen(&self) -> Option<(&'static str, &str)> {
-        let Self { user, role, login, node, db, login_id } = self;
-        let all = [
-            ("user", user),
-            ("role", role),
-            ("login", login),
-            ("node", node),
-            ("db", db),
-            ("login_id", login_id),
-        ];
-        all.into_iter().find_map(|(what, value)| Some((what, value.as_deref()?)))
+        self.0.as_ref().map(|(what, value)| (*what, value.as_str()))
+    }
+
+    /// The keys of targets in a lock.
+    fn keys() -> impl Iterator<Item = &'static str> {
+        let resources = Kind::ALL.iter().map(|kind| kind.row().document);
+        ["user", "role", "login"].into_iter().chain(resources).chain(["login_id"])
+    }
+
+    fn switch(key: &'static str) -> Arg {
+        let switch = Arg::new(key).long(key).value_name("NAME");
+        match (key, Kind::of_document(key)) {
+            ("login", _) => switch.help("An OS login, on every node"),
+            ("login_id", _) => switch.long("login-id").value_name("ID").help(
+                "The certificates of one login, by its id: the audit log and sallyport admin certs show it",
+            ),
+            (_, Some(Kind::Node)) => switch
+                .visible_alias("host")
+                .help("A host of any role, by its id or its registered name: sallyport admin hosts ls"),
+            (_, Some(kind)) => switch.help(format!("A {}, by its name", kind.row().word)),
+            (_, None) => switch.help(format!("A {key}, by name")),
+        }
+    }
+}
+
+impl clap::Args for LockTarget {
+    fn augment_args(command: Command) -> Command {
+        let group = ArgGroup::new("target").required(true).multiple(false).args(Self::keys());
+        command.args(Self::keys().map(Self::switch)).group(group)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for LockTarget {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let chosen = Self::keys().find_map(|key| Some((key, matches.get_one::<String>(key)?.clone())));
+        Ok(Self(chosen))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
     }
 }
 
@@ -113,7 +137,7 @@ fn target(what: &str) -> CliResult<Target> {
         .filter(|(kind, name)| !kind.is_empty() && !name.is_empty())
         .ok_or_else(|| {
             CliError::new(format!("{what:?} does not name a resource"))
-                .hint(format!("KIND/NAME, where KIND is one of {KINDS}"))
+                .hint(format!("KIND/NAME, where KIND is one of {}", kinds().collect::<Vec<_>>().join(", ")))
                 .exit(Exit::Usage)
         })?;
     Ok(Target { kind: singular(kind), name: name.to_owned() })
@@ -122,8 +146,7 @@ fn target(what: &str) -> CliResult<Target> {
 /// `roles` for `role`, as people type it.
 fn singular(kind: &str) -> String {
     let kind = kind.to_ascii_lowercase();
-    KINDS
-        .split(", ")
+    kinds()
         .find(|known| kind == *known || kind.strip_suffix('s') == Some(known))
         .map_or(kind.clone(), str::to_owned)
 }
@@ -313,7 +336,7 @@ pub(super) async fn edit(authority: &Authority, args: &Edit) -> CliResult {
     let editor =
         std::env::var("VISUAL").or_else(|_| std::env::var("EDITOR")).unwrap_or_else(|_| "vi".to_owned());
     // Through the shell, since $EDITOR may carry arguments.
-    let status = Command::new("sh")
+    let status = process::Command::new("sh")
         .arg("-c")
         .arg(format!("{editor} \"$1\""))
         .arg("sallyport-edit")

@@ -46,8 +46,12 @@ pub(super) struct Add {
     /// --replace those that the replaced host may.
     #[arg(long = "databases", value_name = "GLOB", value_delimiter = ',')]
     databases: Vec<String>,
+    /// What else a node may serve by its own configuration: globs of KIND/NAME. Without, nothing, or with --replace what
+    /// the replaced host may.
+    #[arg(long = "resources", value_name = "GLOB", value_delimiter = ',')]
+    resources: Vec<String>,
     /// The host, by name or id, whose name and place the one that joins takes. That one is removed and locked. Without --label,
-    /// --own-labels or --databases, those of its token.
+    /// --own-labels, --databases or --resources, those of its token.
     #[arg(long, value_name = "NAME")]
     replace: Option<String>,
     #[arg(long, value_enum, default_value = "text")]
@@ -116,6 +120,7 @@ async fn add(authority: &Authority, args: Add) -> CliResult {
         own_labels_bounded: !args.own_labels.is_empty(),
         databases: args.databases,
         replace: args.replace.unwrap_or_default(),
+        resources: args.resources,
     };
     let token = authority
         .admin()

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::counter;
+use sallyport_access::{Kind, Listed};
 use sallyport_wire::convert::duration_from_proto;
-use sallyport_wire::v1::{DatabaseHealth, DatabaseReport, HeartbeatRequest};
+use sallyport_wire::v1::{DatabaseHealth, DatabaseReport, HeartbeatRequest, ResourceReport};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -30,6 +31,8 @@ pub(crate) struct Description {
     pub(crate) address: String,
     /// The databases of its configuration, as documents.
     pub(crate) databases: Vec<String>,
+    /// What else stands in its configuration.
+    pub(crate) resources: Vec<Listed>,
     /// How the databases that it serves are.
     pub(crate) health: watch::Receiver<Found>,
 }
@@ -62,6 +65,16 @@ async fn forever(client: AuthorityClient, mut description: Description) {
             })
             .collect(),
         databases_end_to_end: true,
+        resources: description
+            .resources
+            .iter()
+            .map(|listed| ResourceReport {
+                kind: listed.kind.row().document.to_owned(),
+                yaml: listed.to_yaml(),
+            })
+            .collect(),
+        resource_health: Vec::new(),
+        kinds: Kind::listed().map(|kind| kind.row().document.to_owned()).collect(),
     };
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {

@@ -41,7 +41,7 @@ use crate::joining::{Membership, Renewal, Spread, load_or_issue, load_or_join};
 use crate::local_authority::LocalAuthority;
 use crate::reporting::Reporter;
 use crate::spool::{self, Spool};
-use crate::watching::{Refusals, Watching};
+use crate::watching::{self, Refusals, Watching};
 
 /// The readiness part of the policy.
 const POLICY_PART: &str = "node policy";
@@ -172,7 +172,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     let watching = Arc::new(Watching {
         view: Arc::clone(&view),
         client: client.clone(),
-        kinds: &["role", "lock", "node", "session_policy", "db", "trust"],
+        kinds: watching::kinds(),
         cache: directory.join("policy.json"),
         part: POLICY_PART,
         health: health.clone(),
@@ -249,6 +249,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         os_user: node::os_user(),
         address: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         databases: section.databases.iter().map(|database| database.to_yaml()).collect(),
+        resources: section.resources.clone(),
         health: health_of_databases,
     };
     tasks.spawn(heartbeat::run(client, description, stop.clone()));

@@ -375,6 +375,7 @@ fn node_of_before(id: HostId, name: &str) -> (HostRecord, NodeRecord) {
         fixed: BTreeMap::new(),
         openssh: None,
         databases_end_to_end: false,
+        kinds: Vec::new(),
     };
     (host, node)
 }

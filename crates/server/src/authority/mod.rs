@@ -17,6 +17,7 @@ mod api;
 mod attacks;
 mod audit;
 mod caller;
+mod catalogue;
 mod certificates;
 mod config;
 mod databases;

@@ -264,6 +264,9 @@ pub(crate) struct NodeRecord {
     /// started does not send people another way.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) databases_end_to_end: bool,
+    /// The kinds of the catalogue that its agent can serve: kept as the former is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) kinds: Vec<String>,
 }
 
 impl NodeRecord {

@@ -20,20 +20,21 @@
 //! SuiteChanges        -> Journal Issuance ClientInventory
 //! HostRegistry            names, nodes, connected hosts
 //! DatabaseRegister    -> Journal HostRegistry
+//! Catalogue           -> Journal HostRegistry               resources that labels alone grant
 //! Servers             -> Journal Issuance HostRegistry       stock OpenSSH servers
 //! Tokens              -> Journal Delegation Issuance HostRegistry
-//! Membership          -> Journal Policy Identities Logins Issuance Confirmations HostRegistry DatabaseRegister Servers
-//! Heartbeats          -> HostRegistry DatabaseRegister
+//! Membership          -> Journal Policy Identities Logins Issuance Confirmations HostRegistry DatabaseRegister Catalogue Servers
+//! Heartbeats          -> HostRegistry DatabaseRegister Catalogue
 //! TargetCertificates  -> Journal Policy Identities Issuance HostRegistry Confirmations
 //! DatabaseSessions    -> Journal Policy Identities Gate Issuance HostRegistry DatabaseRegister
 //! Watches             -> Gate Issuance Streams               what hosts follow
 //! LiveSessions        -> Journal Gate Policy HostRegistry Streams
-//! HostReports         -> Journal HostRegistry DatabaseRegister LiveSessions
+//! HostReports         -> Journal HostRegistry DatabaseRegister Catalogue LiveSessions
 //! Recordings          -> Journal Gate Policy Streams LiveSessions HostReports
 //! AuditReader         -> Journal Checkpoints Gate Streams
 //! Accounts            -> Journal Delegation Policy Identities Logins Issuance IssuedList
 //! CertificateRegister -> Journal Delegation Policy Identities Issuance IssuedList HostRegistry
-//! Resources           -> Journal Gate Delegation Policy Identities HostRegistry DatabaseRegister Servers Membership Accounts
+//! Resources           -> Journal Gate Delegation Policy Identities HostRegistry DatabaseRegister Catalogue Servers Membership Accounts
 //! api::*              -> what each method uses
 //! ```
 
@@ -55,17 +56,17 @@ use crate::authority::accounts::passwords::Pool;
 use crate::authority::api::answers::Waiting;
 use crate::authority::api::serve::Api;
 use crate::authority::api::{
-    admin, certificates, cluster, databases, hosts, login, rotation, sessions, suites,
+    admin, catalogue, certificates, cluster, databases, hosts, login, rotation, sessions, suites,
 };
 use crate::authority::audit::checkpoints::Checkpoints;
 use crate::authority::audit::disk_reserve::DiskReserve;
 use crate::authority::audit::journal::Journal;
 use crate::authority::audit::search::AuditReader;
+use crate::authority::catalogue::register::{Catalogue, DatabaseRegister};
+use crate::authority::catalogue::table::Table;
 use crate::authority::certificates::register::CertificateRegister;
 use crate::authority::config::AuthConfig;
 use crate::authority::databases::opened::DatabaseSessions;
-use crate::authority::databases::register::DatabaseRegister;
-use crate::authority::databases::table::DatabaseTable;
 use crate::authority::errors::doing;
 use crate::authority::gate::calls::Gate;
 use crate::authority::gate::delegation::Delegation;
@@ -163,7 +164,8 @@ impl Services {
         let names =
             Names::load(&store, &config.cluster, now).await.map_err(doing("read the names of the hosts"))?;
         let presence = Presence::load(&store, now).await.map_err(doing("read the nodes"))?;
-        let table = DatabaseTable::load(&store, now).await.map_err(doing("read the databases"))?;
+        let table = Table::load(&store, now).await.map_err(doing("read the databases"))?;
+        let listed = Table::load(&store, now).await.map_err(doing("read the catalogue"))?;
 
         // What everything else stands on.
         let journal = Journal::new(log, Arc::clone(&reserve), stop.clone(), tasks.clone());
@@ -190,6 +192,7 @@ impl Services {
         // Hosts, and what they serve.
         let registry = HostRegistry::new(names, presence);
         let databases = DatabaseRegister::new(&store, &journal, &registry, &reading, table);
+        let catalogue = Catalogue::new(&store, &journal, &registry, &reading, listed);
         let servers = Servers::new(&config, &store, &journal, &issuance, &registry);
         let tokens = Tokens::new(&store, &journal, &delegation, &issuance, &registry);
         let membership = Membership::new(
@@ -204,9 +207,10 @@ impl Services {
             &confirmations,
             &registry,
             &databases,
+            &catalogue,
             &servers,
         );
-        let heartbeats = Heartbeats::new(&store, &registry, &databases);
+        let heartbeats = Heartbeats::new(&store, &registry, &databases, &catalogue);
         let targets = TargetCertificates::new(
             &config,
             &journal,
@@ -231,7 +235,7 @@ impl Services {
         // Sessions, and what remains of them.
         let sessions = LiveSessions::new(&journal, &gate, &policy, &registry, &streams, &stop);
         let budgets = Budgets::of(config.audit.host_events_per_minute);
-        let reports = HostReports::new(&journal, &registry, &databases, &sessions, budgets);
+        let reports = HostReports::new(&journal, &registry, &databases, &catalogue, &sessions, budgets);
         let recordings = Recordings::new(
             &journal,
             &gate,
@@ -282,6 +286,7 @@ impl Services {
             &identities,
             &registry,
             &databases,
+            &catalogue,
             &servers,
             &membership,
             &accounts,
@@ -357,6 +362,14 @@ impl Services {
                 registry: Arc::clone(&registry),
                 databases: Arc::clone(&databases),
                 database_sessions: Arc::clone(&database_sessions),
+            },
+            catalogue: catalogue::Service {
+                journal: Arc::clone(&journal),
+                gate: Arc::clone(&gate),
+                policy: Arc::clone(&policy),
+                identities: Arc::clone(&identities),
+                registry: Arc::clone(&registry),
+                catalogue: Arc::clone(&catalogue),
             },
             suites: suites::Service {
                 gate: Arc::clone(&gate),

@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use sallyport_access::{HostId, HostRole, NodeName, Principal, Verb};
+use sallyport_access::{
+    HostId, HostRole, Kind, Listed, Lock, LockTarget, Nature, NodeName, Principal, Role, Verb,
+};
 use sallyport_store::{Change, Item, Store, StoreError, Stored, typed};
 use sallyport_wire::v1;
 use sallyport_wire::v1::watch_event::Event as WatchChange;
@@ -11,7 +13,7 @@ use time::OffsetDateTime;
 use tonic::Status;
 
 use crate::authority::caller::{Caller, shown};
-use crate::authority::databases::table::DatabaseRecord;
+use crate::authority::catalogue::kept::{DatabaseRecord, Kept as _, ListedRecord, of_state, prefix};
 use crate::authority::gate::calls::Gate;
 use crate::authority::issuance::authorities::Authorities;
 use crate::authority::issuance::in_force::Issuance;
@@ -22,7 +24,7 @@ use crate::authority::streams::{Answers, Line, Over, Served, StreamPlace, Stream
 
 /// Changes that wait for a watcher.
 const WATCH_QUEUE: usize = 1024;
-/// Kinds in one watch. There are six.
+/// Kinds in one watch. There are four, and those of resources.
 const MOST_KINDS: usize = 16;
 
 fn own_node_id(caller: &Caller) -> Option<HostId> {
@@ -33,30 +35,44 @@ fn own_node_id(caller: &Caller) -> Option<HostId> {
 }
 
 /// The part of what is stored that a watcher sees: all of it, or for a node itself, the servers that it is the gateway
-/// to, and the databases that it serves.
+/// to, and what it serves.
 struct Part {
     node: Option<(HostId, NodeName)>,
-    /// Keys of nodes and databases that a node has been told of.
+    /// Kinds of the catalogue that the watcher does not ask for. A host of an earlier release knows nothing of them, and would not
+    /// understand a role or a lock that names one, which keeps it from all that follows.
+    unknown: Vec<Kind>,
+    /// Keys of what the watcher has been told of, among the kinds of which it is told only a part.
     told: HashSet<String>,
 }
 
 impl Part {
-    fn of(caller: &Caller) -> Self {
+    fn of(caller: &Caller, kinds: &[String]) -> Self {
+        let unknown = Kind::listed().filter(|kind| !kinds.iter().any(|asked| asked == kind.row().document));
         let node = match caller.identity().map(|identity| &identity.principal) {
             Some(Principal::Host { id, name, role: HostRole::Node }) => Some((*id, name.clone())),
             _ => None,
         };
-        Self { node, told: HashSet::new() }
+        Self { node, unknown: unknown.collect(), told: HashSet::new() }
     }
 
     fn put(&mut self, item: Item) -> Result<Option<WatchChange>, Status> {
-        if let Some((id, name)) = self.node.as_ref().filter(|_| item.key.starts_with("db/")) {
-            let (key, stored) = (item.key.clone(), item.clone());
-            let record = typed::decode::<DatabaseRecord>(stored).map_err(|error| storage(&error))?.value;
-            if !record.is_for(*id, name) {
-                return Ok(self.delete(&key));
+        if let Some((id, name)) = &self.node
+            && let Some(is_for) = serves(&item, *id, name)?
+        {
+            if !is_for {
+                return Ok(self.delete(&item.key));
             }
-            self.told.insert(key);
+            self.told.insert(item.key.clone());
+        }
+        if !self.unknown.is_empty() && item.key.starts_with("role/") {
+            return self.role(item).map(|resource| Some(WatchChange::Put(resource)));
+        }
+        if !self.unknown.is_empty() && item.key.starts_with("lock/") {
+            if self.is_on_unknown(&item)? {
+                // It may have been on something else until now.
+                return Ok(self.delete(&item.key));
+            }
+            self.told.insert(item.key.clone());
         }
         let Some((id, name)) = self.node.as_ref().filter(|_| item.key.starts_with("node/")) else {
             return item_resource(item).map(|resource| Some(WatchChange::Put(resource)));
@@ -72,13 +88,55 @@ impl Part {
         Ok(Some(WatchChange::Put(node_resource(&stored))))
     }
 
+    /// A role without what it says of kinds that the watcher does not know.
+    fn role(&self, item: Item) -> Result<v1::Resource, Status> {
+        let told = item_resource(item)?;
+        let less = Role::parse(&told.yaml).ok().and_then(|role| role.without(&self.unknown));
+        Ok(match less {
+            Some(role) => v1::Resource { yaml: role.to_yaml(), ..told },
+            None => told,
+        })
+    }
+
+    /// Whether a lock is on something of a kind that the watcher does not know.
+    fn is_on_unknown(&self, item: &Item) -> Result<bool, Status> {
+        let stored = typed::decode::<LockRecord>(item.clone()).map_err(|error| storage(&error))?;
+        let lock = Lock::parse(&stored.value.yaml);
+        Ok(lock.is_ok_and(
+            |lock| matches!(&lock.target, LockTarget::Resource(kind, _) if self.unknown.contains(kind)),
+        ))
+    }
+
     fn delete(&mut self, key: &str) -> Option<WatchChange> {
-        let (kind, name) = key.split_once('/')?;
-        if self.node.is_some() && matches!(kind, "node" | "db") && !self.told.remove(key) {
+        let (kind, name) = of_state(key)?;
+        let in_part = match kind {
+            "lock" => !self.unknown.is_empty(),
+            _ => self.node.is_some() && Kind::of_document(kind).is_some(),
+        };
+        if in_part && !self.told.remove(key) {
             return None;
         }
         Some(WatchChange::Delete(v1::ResourceName { kind: kind.to_owned(), name: name.to_owned() }))
     }
+}
+
+/// Whether an item is for this agent, where it is something that agents serve.
+fn serves(item: &Item, id: HostId, name: &NodeName) -> Result<Option<bool>, Status> {
+    let broken = |error: StoreError| storage(&error);
+    let Some(kind) = of_state(&item.key).and_then(|(kind, _)| Kind::of_document(kind)) else {
+        return Ok(None);
+    };
+    Ok(match kind.row().nature {
+        Nature::Node => None,
+        Nature::Database => {
+            let record = typed::decode::<DatabaseRecord>(item.clone()).map_err(broken)?.value;
+            Some(record.is_for(kind, id, name))
+        }
+        Nature::Listed => {
+            let record = typed::decode::<ListedRecord>(item.clone()).map_err(broken)?.value;
+            Some(record.is_for(kind, id, name))
+        }
+    })
 }
 
 /// Serves what hosts follow.
@@ -119,7 +177,8 @@ impl Watches {
         for kind in kinds {
             let resource = match kind.as_str() {
                 "trust" => "ca",
-                "role" | "lock" | "node" | "session_policy" | "db" => kind,
+                "role" | "lock" | "session_policy" => kind,
+                _ if Kind::of_document(kind).is_some() => kind,
                 _ => {
                     return Err(Status::invalid_argument(format!("{:?} cannot be watched", shown(kind))));
                 }
@@ -141,9 +200,9 @@ impl Watches {
     ) -> Result<Served<v1::WatchEvent>, Status> {
         let now = OffsetDateTime::now_utc();
         let stored: Vec<&String> = kinds.iter().filter(|kind| *kind != "trust").collect();
-        let prefixes: Vec<String> = stored.iter().map(|kind| format!("{kind}/")).collect();
+        let prefixes: Vec<String> = stored.iter().map(|kind| prefix(kind)).collect();
         let mut watch = self.store.backend().watch(prefixes, now).await.map_err(|error| storage(&error))?;
-        let mut part = Part::of(caller);
+        let mut part = Part::of(caller, &kinds);
         let mut first = Vec::new();
         // Subscribed before it is read, so that no change is missed in between.
         let mut trust = kinds.iter().any(|kind| kind == "trust").then(|| self.issuance.follow());
@@ -231,6 +290,11 @@ fn item_resource(item: Item) -> Result<v1::Resource, Status> {
         "db" => {
             let stored = typed::decode::<DatabaseRecord>(item).map_err(broken)?;
             resource("db", &stored.name, stored.revision, None, stored.value.yaml)
+        }
+        Listed::STORED => {
+            let stored = typed::decode::<ListedRecord>(item).map_err(broken)?;
+            let (kind, name) = stored.name.split_once('/').unwrap_or_default();
+            resource(kind, name, stored.revision, None, stored.value.yaml)
         }
         _ => node_resource(&typed::decode::<NodeRecord>(item).map_err(broken)?),
     };

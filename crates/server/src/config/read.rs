@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sallyport_access::database::document::read_labels;
 use sallyport_access::labels::check_set;
-use sallyport_access::{ClusterName, Database, DatabaseName, Labels, NodeName};
+use sallyport_access::{ClusterName, Database, DatabaseName, Kind, Labels, Listed, NodeName, ResourceName};
 
 use super::danger::Danger;
 use super::host_port::HostPort;
@@ -17,6 +17,7 @@ use super::sections::{
     SecondFactor, Secret, TunnelCarrier,
 };
 use super::{audit, ca_keys, crypto, lifetimes, telemetry};
+use crate::specs::spec;
 use sallyport_access::yaml::{Errors as ConfigErrors, Problems, Section, parse_own};
 
 const TOP: &[&str] = &[
@@ -77,6 +78,8 @@ const NODE: &[&str] = &[
 const DATABASE: &[&str] = &["name", "labels", "protocol", "address", "tls", "login"];
 /// Databases of one agent's configuration.
 const MOST_DATABASES: usize = 1_000;
+/// Resources of one kind of the catalogue there.
+const MOST_RESOURCES: usize = 1_000;
 const JOIN: &[&str] = &["token", "token_file", "ca_pin"];
 
 const ADDRESS: &str = "write an IP address and a port, such as 0.0.0.0:3080 or [::1]:3080";
@@ -120,7 +123,9 @@ fn top_level(top: &Section<'_>, problems: &mut Problems) -> Option<Config> {
     let auth = enabled(top, "auth", AUTH, problems).map(|section| auth(&section, problems));
     let proxy =
         enabled(top, "proxy", PROXY, problems).map(|section| proxy(&section, auth.is_some(), problems));
-    let node = enabled(top, "node", NODE, problems).map(|section| node(&section, proxy.is_some(), problems));
+    let resources = Kind::listed().map(|kind| kind.row().plural);
+    let keys: Vec<&str> = NODE.iter().copied().chain(resources).collect();
+    let node = enabled(top, "node", &keys, problems).map(|section| node(&section, proxy.is_some(), problems));
     if auth.is_none() && proxy.is_none() && node.is_none() && !broken(top) {
         problems.push(
             top.at(),
@@ -350,6 +355,7 @@ fn node(section: &Section<'_>, proxy_here: bool, problems: &mut Problems) -> Nod
             .unwrap_or(default.spool_limit_mib),
         danger: Danger::read(section, problems),
         databases: databases(section, problems),
+        resources: resources(section, problems),
         pgpass: section.parsed("pgpass", "write the path of a password file", problems, |text| {
             if text.is_empty() { Err("is empty") } else { Ok(PathBuf::from(text)) }
         }),
@@ -409,6 +415,48 @@ fn databases(section: &Section<'_>, problems: &mut Problems) -> Vec<Database> {
     if found.len() > MOST_DATABASES {
         let message = format!("{} databases, at most {MOST_DATABASES} are allowed", found.len());
         problems.push(section.place("databases"), &section.name("databases"), message, "use several agents");
+    }
+    found
+}
+
+/// What an agent serves of the kinds of the catalogue: as a document's specification, with the name and the labels beside it. Without
+/// the agents, because this is the agent.
+fn resources(section: &Section<'_>, problems: &mut Problems) -> Vec<Listed> {
+    let mut found: Vec<Listed> = Vec::new();
+    for kind in Kind::listed() {
+        let (Some(spec), row) = (spec(kind), kind.row()) else { continue };
+        let fix = format!("write - name: NAME with {} below it", spec.keys.join(", "));
+        let keys: Vec<&str> =
+            ["name", "description", "labels"].into_iter().chain(spec.keys.iter().copied()).collect();
+        for item in section.sections(row.plural, &keys, &fix, problems) {
+            let name = item.parsed("name", "write a name such as wiki", problems, |text| {
+                match ResourceName::new(text) {
+                    Ok(name) if found.iter().any(|other| other.kind == kind && other.name == name) => {
+                        Err("is there already".to_owned())
+                    }
+                    other => other.map_err(|error| error.to_string()),
+                }
+            });
+            if item.present("name").is_none() {
+                problems.push(item.at(), &item.name("name"), "is missing", fix.as_str());
+            }
+            let labels = read_labels(&item, problems);
+            let description =
+                item.parsed("description", "write text", problems, |text| Ok::<_, &str>(text.to_owned()));
+            let read = Listed::read_settings(kind, name, labels, &item, spec, problems);
+            found
+                .extend(read.map(|listed| Listed { description: description.unwrap_or_default(), ..listed }));
+        }
+        let count = found.iter().filter(|listed| listed.kind == kind).count();
+        if count > MOST_RESOURCES {
+            let message = format!("{count} {}, at most {MOST_RESOURCES} are allowed", row.plural);
+            problems.push(
+                section.place(row.plural),
+                &section.name(row.plural),
+                message,
+                "use several agents",
+            );
+        }
     }
     found
 }

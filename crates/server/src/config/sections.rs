@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sallyport_access::{ClusterName, Database, Labels, NodeName};
+use sallyport_access::{ClusterName, Database, Labels, Listed, NodeName};
 use sallyport_ca::Lifetimes;
 use sallyport_sal::Suite;
 
@@ -258,6 +258,8 @@ pub struct NodeSection {
     pub spool_limit_mib: usize,
     /// Databases that this agent serves, besides those that administrators name it for. Default: none.
     pub databases: Vec<Database>,
+    /// What else this agent serves, of the kinds of the catalogue, each under the name for several of them. Default: nothing.
+    pub resources: Vec<Listed>,
     /// Passwords for databases that take no certificate, in the format of libpq's password file. Default: none.
     pub pgpass: Option<PathBuf>,
     /// How often each database that this agent serves is asked whether it answers, 1 s to 1 day. Default 1 min.
@@ -289,6 +291,7 @@ impl Default for NodeSection {
             forwards_to_cluster: true,
             spool_limit_mib: 2_048,
             databases: Vec::new(),
+            resources: Vec::new(),
             pgpass: None,
             database_check_interval: Duration::from_secs(60),
             danger: Danger::default(),

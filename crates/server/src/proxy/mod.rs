@@ -65,7 +65,7 @@ use crate::reporting::Reporter;
 use crate::sessions::Sessions;
 use crate::spool::{self, Spool};
 use crate::tls_settings::TlsSettings;
-use crate::watching::{Refusals, Watching};
+use crate::watching::{self, Refusals, Watching};
 
 /// Events that wait for the authority may fill this much disk.
 const EVENT_SPOOL_BYTES: u64 = 64 * 1024 * 1024;
@@ -209,7 +209,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     let watching = Arc::new(Watching {
         view: Arc::clone(&view),
         client: client.clone(),
-        kinds: &["role", "lock", "node", "session_policy", "db", "trust"],
+        kinds: watching::kinds(),
         cache: directory.join("policy.json"),
         part: PART,
         health: health.clone(),

@@ -22,6 +22,7 @@ use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_sal::Suite;
 use sallyport_wire::v1;
 use sallyport_wire::v1::admin_client::AdminClient;
+use sallyport_wire::v1::catalogue_client::CatalogueClient;
 use sallyport_wire::v1::certificates_client::CertificatesClient;
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::databases_client::DatabasesClient;
@@ -46,6 +47,7 @@ pub(crate) const PROTOS: &[&str] = &[
     include_str!("../../../wire/proto/sallyport/v1/suites.proto"),
     include_str!("../../../wire/proto/sallyport/v1/sessions.proto"),
     include_str!("../../../wire/proto/sallyport/v1/databases.proto"),
+    include_str!("../../../wire/proto/sallyport/v1/catalogue.proto"),
 ];
 
 /// `Service.Method` of every method in the files.
@@ -142,12 +144,13 @@ fn request(method: &str) -> Vec<u8> {
 pub(crate) const OPEN: [&str; 5] =
     ["Login.Ping", "Login.LoginWithPassword", "Login.BeginInvite", "Login.FinishInvite", "Login.Join"];
 /// Give every user their own part of the answer, and everybody else's to nobody.
-const OWN_PART: [&str; 5] = [
+const OWN_PART: [&str; 6] = [
     "Cluster.ListNodes",
     "Cluster.ListRecordings",
     "Rotation.Follow",
     "Sessions.ListSessions",
     "Databases.ListDatabases",
+    "Catalogue.List",
 ];
 /// For nodes. The CAs' public halves are what they watch anyway.
 const FOR_NODES: [&str; 10] = [
@@ -389,6 +392,8 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Databases.ExplainDatabaseAccess", Called),
         ("Databases.CertifyDatabaseUser", Event("SP1100I")),
         ("Databases.PermitDatabaseSession", Event("SP2205I")),
+        ("Catalogue.List", Called),
+        ("Catalogue.ExplainAccess", Called),
         ("Suites.ListSuites", Called),
         ("Suites.ListClients", Called),
         ("Suites.PreflightSuite", Called),

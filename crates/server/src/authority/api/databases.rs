@@ -11,8 +11,8 @@ use tonic::{Request, Response, Status};
 
 use crate::authority::audit::journal::Journal;
 use crate::authority::caller::{Caller, caller, shown};
+use crate::authority::catalogue::register::DatabaseRegister;
 use crate::authority::databases::opened::DatabaseSessions;
-use crate::authority::databases::register::DatabaseRegister;
 use crate::authority::gate::calls::Gate;
 use crate::authority::hosts::registry::HostRegistry;
 use crate::authority::hosts::selection::Selection;
@@ -137,11 +137,11 @@ impl Service {
             ..v1::ListNodesRequest::default()
         })?;
         let mut known = self.databases.after(after.as_ref());
-        known.retain(|known| selection.may_fit_database(&known.database));
+        known.retain(|known| selection.may_fit_resource(known.resource.as_ref()));
         let cache = self.policy.cache();
         let visible = match caller.identity() {
             Some(identity) => {
-                cache.policies.visible_databases(identity, known.iter().map(|known| known.database.as_ref()))
+                cache.policies.visible_databases(identity, known.iter().map(|known| known.resource.as_ref()))
             }
             None => Vec::new(),
         };
@@ -149,7 +149,7 @@ impl Service {
         let mut databases: Vec<v1::DatabaseInfo> = Vec::new();
         let mut next = String::new();
         for known in &known {
-            let database = &known.database;
+            let database = &known.resource;
             let choices = visible.next_if(|(of, _)| of.name == database.name).map(|(_, choices)| choices);
             if choices.is_none() && !all {
                 continue;
@@ -206,7 +206,7 @@ impl Service {
         let sees_all = self.gate.check(caller, "access", Verb::Read).is_ok()
             || self.gate.check(caller, "db", Verb::List).is_ok();
         let known = self.databases.find(&asked.database).filter(|known| {
-            sees_all || !cache.policies.database_choices(&identity, &known.database).is_empty()
+            sees_all || !cache.policies.database_choices(&identity, &known.resource).is_empty()
         });
         let known = match known {
             Some(known) => known,
@@ -229,7 +229,7 @@ impl Service {
         };
         let why = cache.policies.explain(
             &identity,
-            &*known.database,
+            &*known.resource,
             &DatabaseAccount::new(&asked.db_user, &asked.db_name),
             &cache.locks,
             now,

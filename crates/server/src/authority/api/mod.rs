@@ -2,6 +2,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod answers;
+pub(crate) mod catalogue;
 pub(crate) mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod databases;

@@ -14,6 +14,7 @@ use sallyport_ssh::capabilities::Whose;
 use sallyport_ssh::client::PHASE;
 use sallyport_wire::TRUST_HEADER;
 use sallyport_wire::v1::admin_server::AdminServer;
+use sallyport_wire::v1::catalogue_server::CatalogueServer;
 use sallyport_wire::v1::certificates_server::CertificatesServer;
 use sallyport_wire::v1::cluster_server::ClusterServer;
 use sallyport_wire::v1::databases_server::DatabasesServer;
@@ -32,7 +33,7 @@ use tracing::{debug, info, info_span, warn};
 
 use crate::authority::api::answers::{MESSAGE_BYTES, Waiting, method_of, within_bounds};
 use crate::authority::api::{
-    admin, certificates, cluster, databases, hosts, login, rotation, sessions, suites,
+    admin, catalogue, certificates, cluster, databases, hosts, login, rotation, sessions, suites,
 };
 use crate::authority::caller::{Caller, PeerInfo, unauthenticated};
 use crate::authority::config::AuthConfig;
@@ -77,6 +78,7 @@ pub(crate) struct Api {
     pub(crate) certificates: certificates::Service,
     pub(crate) sessions: sessions::Service,
     pub(crate) databases: databases::Service,
+    pub(crate) catalogue: catalogue::Service,
     pub(crate) suites: suites::Service,
     pub(crate) rotation: rotation::Service,
     /// Answers that callers have not taken yet.
@@ -144,6 +146,7 @@ async fn http(api: &Arc<Api>, io: BoxIo, caller: Caller, offer: Option<ClientOff
             .add_service(CertificatesServer::new(api.certificates.clone()).max_decoding_message_size(short))
             .add_service(SessionsServer::new(api.sessions.clone()).max_decoding_message_size(short))
             .add_service(DatabasesServer::new(api.databases.clone()).max_decoding_message_size(short))
+            .add_service(CatalogueServer::new(api.catalogue.clone()).max_decoding_message_size(short))
             .add_service(SuitesServer::new(api.suites.clone()).max_decoding_message_size(short))
             .add_service(RotationServer::new(api.rotation.clone()).max_decoding_message_size(short));
     let offer = offer.map(Arc::new);

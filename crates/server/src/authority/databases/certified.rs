@@ -10,10 +10,10 @@ use uuid::Uuid;
 
 use crate::authority::audit::refusals::Who;
 use crate::authority::caller::{Caller, shown};
+use crate::authority::catalogue::table::KnownDatabase;
 use crate::authority::databases::holders::{Holder, Holding};
 use crate::authority::databases::opened::{DatabaseSessions, Opened, Told};
 use crate::authority::databases::openings::Use;
-use crate::authority::databases::table::KnownDatabase;
 use crate::authority::issuance::issued::with_certificates;
 
 /// How long an agent has to close a user whose owner may no longer come, and to end at the database what a session has left there
@@ -126,7 +126,7 @@ impl DatabaseSessions {
         };
         let known = self.served(&request.database, *id, name)?;
         let (authorities, told) = (self.issuance.authorities(), Told::to_permit(request));
-        let database = &known.database;
+        let database = &known.resource;
         let opened = self.opened(authorities.trust(), *id, database, &told, Use::Session, now)?;
         let event = caller
             .event(Code::DatabaseSessionPermitted)
@@ -161,7 +161,7 @@ impl DatabaseSessions {
         }
         let known = self.served(&request.database, *id, name)?;
         let authorities = self.issuance.with_signer(CaKind::DbClient).await?;
-        let database = &known.database;
+        let database = &known.resource;
         let made = (*id, database.name.clone(), request.db_user.clone());
         let user = match self.for_whom(authorities.trust(), *id, database, request, now) {
             Ok(user) => {

@@ -9,11 +9,11 @@ use time::OffsetDateTime;
 use tonic::Status;
 
 use crate::authority::audit::journal::Journal;
+use crate::authority::catalogue::register::DatabaseRegister;
 use crate::authority::config::AuthConfig;
 use crate::authority::databases::holders::Holders;
 use crate::authority::databases::makers::Makers;
 use crate::authority::databases::openings::{Openings, Use};
-use crate::authority::databases::register::DatabaseRegister;
 use crate::authority::gate::calls::Gate;
 use crate::authority::hosts::registry::HostRegistry;
 use crate::authority::identities::known::Identities;

@@ -3,14 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sallyport_access::{HostId, Identity, Labels, NodeName, Principal, labels, text};
+use sallyport_access::{
+    Database, DatabaseName, HostId, Identity, Kind, Labels, Listed, NodeName, Principal, labels, text,
+};
 use sallyport_store::Store;
 use sallyport_wire::v1;
 use time::OffsetDateTime;
 use tonic::Status;
 
 use crate::authority::caller::shown;
-use crate::authority::databases::register::DatabaseRegister;
+use crate::authority::catalogue::kept::Kept as _;
+use crate::authority::catalogue::register::{Catalogue, DatabaseRegister};
+use crate::authority::catalogue::reports::Said;
+use crate::authority::catalogue::table::SaidHealth;
 use crate::authority::hosts::registry::HostRegistry;
 use crate::authority::records::{HostRecord, NodeRecord};
 use crate::authority::storage::storage;
@@ -26,6 +31,38 @@ pub(crate) struct Heartbeats {
     store: Store,
     registry: Arc<HostRegistry>,
     databases: Arc<DatabaseRegister>,
+    catalogue: Arc<Catalogue>,
+}
+
+/// What a heartbeat says of databases.
+fn databases_of(request: &mut v1::HeartbeatRequest) -> (Vec<Said>, Vec<SaidHealth<Database>>) {
+    let document = Kind::Database.row().document;
+    let reports = std::mem::take(&mut request.databases).into_iter();
+    let health = std::mem::take(&mut request.database_health).into_iter();
+    let health = health.filter_map(|said| {
+        let id = DatabaseName::new(said.name).ok()?;
+        Some(SaidHealth { id, healthy: said.healthy, problem: said.problem })
+    });
+    (reports.map(|one| Said { document: document.to_owned(), yaml: one.yaml }).collect(), health.collect())
+}
+
+/// What it says of the catalogue.
+fn resources_of(request: &mut v1::HeartbeatRequest) -> (Vec<Said>, Vec<SaidHealth<Listed>>) {
+    let reports = std::mem::take(&mut request.resources).into_iter();
+    let health = std::mem::take(&mut request.resource_health).into_iter();
+    let health = health.filter_map(|said| {
+        let id = Listed::id_of(Kind::of_document(&said.kind)?, &said.name)?;
+        Some(SaidHealth { id, healthy: said.healthy, problem: said.problem })
+    });
+    (reports.map(|one| Said { document: one.kind, yaml: one.yaml }).collect(), health.collect())
+}
+
+/// The kinds of the catalogue that an agent says it can serve: those that are known here.
+fn known_kinds(mut kinds: Vec<String>) -> Vec<String> {
+    kinds.retain(|kind| Kind::of_document(kind).is_some_and(Kind::is_listed));
+    kinds.sort_unstable();
+    kinds.dedup();
+    kinds
 }
 
 impl Heartbeats {
@@ -33,11 +70,13 @@ impl Heartbeats {
         store: &Store,
         registry: &Arc<HostRegistry>,
         databases: &Arc<DatabaseRegister>,
+        catalogue: &Arc<Catalogue>,
     ) -> Arc<Self> {
         Arc::new(Self {
             store: store.clone(),
             registry: Arc::clone(registry),
             databases: Arc::clone(databases),
+            catalogue: Arc::clone(catalogue),
         })
     }
 
@@ -51,11 +90,12 @@ impl Heartbeats {
             return Err(Status::permission_denied("only nodes have a heartbeat"));
         };
         let now = OffsetDateTime::now_utc();
-        let databases = std::mem::take(&mut request.databases);
-        let health = std::mem::take(&mut request.database_health);
+        let databases = databases_of(&mut request);
+        let (resources, health) = resources_of(&mut request);
         let mut problems = self.describe(*id, name, request, now).await?;
-        problems
-            .extend(self.databases.report_databases(identity, (*id, name), databases, health, now).await?);
+        let (reports, of_databases) = databases;
+        problems.extend(self.databases.report(identity, (*id, name), reports, of_databases, now).await?);
+        problems.extend(self.catalogue.report(identity, (*id, name), resources, health, now).await?);
         Ok(problems)
     }
 
@@ -82,6 +122,7 @@ impl Heartbeats {
             text::check(what, said).map_err(|hidden| Status::invalid_argument(hidden.to_string()))?;
         }
         let databases_end_to_end = request.databases_end_to_end;
+        let kinds = known_kinds(request.kinds);
         let mut own: BTreeMap<String, String> = request.labels.into_iter().collect();
         let bounds = self.registry.names.bounds(id);
         let mut problems = Vec::new();
@@ -121,12 +162,14 @@ impl Heartbeats {
                 && known.version == version
                 && known.os_user == os_user
                 && known.databases_end_to_end == databases_end_to_end
+                && known.kinds == kinds
         }) {
             return Ok(problems);
         }
         let name = name.clone();
+        let openssh = None;
         let record =
-            NodeRecord { id, name, labels, version, os_user, fixed, openssh: None, databases_end_to_end };
+            NodeRecord { id, name, labels, version, os_user, fixed, openssh, databases_end_to_end, kinds };
         self.store.put(&id.to_string(), &record, None, now).await.map_err(|error| storage(&error))?;
         self.registry.presence.put(record);
         self.registry.presence.seen(id, now);

@@ -14,8 +14,8 @@ use uuid::Uuid;
 
 use crate::authority::audit::journal::Journal;
 use crate::authority::caller::{Caller, shown};
+use crate::authority::catalogue::register::{Catalogue, DatabaseRegister};
 use crate::authority::config::AuthConfig;
-use crate::authority::databases::register::DatabaseRegister;
 use crate::authority::gate::guesses::Guesses;
 use crate::authority::hosts::names::{Claim, canonical, public_names, registered_name};
 use crate::authority::hosts::presence::KnownNode;
@@ -61,6 +61,7 @@ pub(crate) struct Membership {
     pub(super) confirmations: Arc<Confirmations>,
     pub(super) registry: Arc<HostRegistry>,
     pub(super) databases: Arc<DatabaseRegister>,
+    pub(super) catalogue: Arc<Catalogue>,
     pub(super) servers: Arc<Servers>,
 }
 
@@ -78,6 +79,7 @@ impl Membership {
         confirmations: &Arc<Confirmations>,
         registry: &Arc<HostRegistry>,
         databases: &Arc<DatabaseRegister>,
+        catalogue: &Arc<Catalogue>,
         servers: &Arc<Servers>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -92,6 +94,7 @@ impl Membership {
             confirmations: Arc::clone(confirmations),
             registry: Arc::clone(registry),
             databases: Arc::clone(databases),
+            catalogue: Arc::clone(catalogue),
             servers: Arc::clone(servers),
         })
     }
@@ -325,6 +328,7 @@ impl Membership {
             fixed: host.labels.clone(),
             openssh: None,
             databases_end_to_end: false,
+            kinds: Vec::new(),
         };
         let is_new_node = host.role == HostRole::Node && self.registry.presence.get(host.id).is_none();
         let node = server.or_else(|| is_new_node.then_some(node));
@@ -419,6 +423,7 @@ impl Membership {
             self.registry.presence.remove(old.id);
             self.registry.names.release(old.id);
             self.databases.forget_reporter(&caller.name(), old.id, now).await?;
+            self.catalogue.forget_reporter(&caller.name(), old.id, now).await?;
         }
         self.confirmations.look_again();
         Ok(())

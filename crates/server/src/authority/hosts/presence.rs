@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError, RwLock};
 
-use sallyport_access::{HostId, Node, NodeKind, NodeName, OpenSshServer};
+use sallyport_access::{HostId, Kind, Nature, Node, NodeKind, NodeName, OpenSshServer};
 use sallyport_store::{Store, StoreError};
 use time::OffsetDateTime;
 
@@ -27,10 +27,22 @@ pub(crate) struct KnownNode {
     pub(crate) os_user: String,
     pub(crate) fixed: BTreeMap<String, String>,
     pub(crate) databases_end_to_end: bool,
+    /// The kinds of the catalogue that its agent can serve.
+    pub(crate) kinds: Vec<String>,
     pub(crate) last_seen: Option<OffsetDateTime>,
 }
 
 impl KnownNode {
+    /// Whether its agent takes connections to resources of this kind as TLS from the user's program. What the catalogue keeps is
+    /// served in no other way.
+    pub(crate) fn takes_end_to_end(&self, kind: Kind) -> bool {
+        match kind.row().nature {
+            Nature::Node => false,
+            Nature::Database => self.databases_end_to_end,
+            Nature::Listed => self.kinds.iter().any(|known| known == kind.row().document),
+        }
+    }
+
     /// How it is reached, when it is a stock OpenSSH server.
     pub(crate) fn openssh(&self) -> Option<&OpenSshServer> {
         match &self.node.kind {
@@ -65,6 +77,7 @@ impl Presence {
             os_user: record.os_user,
             fixed: record.fixed,
             databases_end_to_end: record.databases_end_to_end,
+            kinds: record.kinds,
             last_seen,
         };
         nodes.insert(id, known);
@@ -95,6 +108,7 @@ impl Presence {
                 os_user: record.os_user,
                 fixed: record.fixed,
                 databases_end_to_end: record.databases_end_to_end,
+                kinds: record.kinds,
                 last_seen: None,
             };
             nodes.insert(known.node.id, known);

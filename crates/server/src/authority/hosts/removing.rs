@@ -56,6 +56,7 @@ impl Membership {
             .field("host_id", text);
         ended.events.insert(0, event);
         self.journal.record_urgent(ended.events).await?;
-        self.databases.forget_reporter(&caller.name(), id, now).await
+        self.databases.forget_reporter(&caller.name(), id, now).await?;
+        self.catalogue.forget_reporter(&caller.name(), id, now).await
     }
 }

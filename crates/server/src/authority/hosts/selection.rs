@@ -1,7 +1,7 @@
 //! Which nodes a person or tool asks for: labels, words and a query.
 
 use sallyport_access::query::{Query, Subject, glob};
-use sallyport_access::{Database, Labels, Login, Node};
+use sallyport_access::{Database, Labels, Listed, Login, Node, Resource};
 use sallyport_wire::v1;
 use tonic::Status;
 
@@ -47,15 +47,29 @@ impl Selection {
         self.labels.iter().all(has) && self.words.iter().all(|word| says(node, word))
     }
 
-    /// As [`Selection::may_fit`], by what a database is alone.
-    pub(crate) fn may_fit_database(&self, database: &Database) -> bool {
+    /// As [`Selection::may_fit`], by what a database or another resource is alone.
+    pub(crate) fn may_fit_resource<R: Resource>(&self, resource: &R) -> bool {
         let has = |(key, pattern): &(String, String)| {
-            database.labels.value(key).is_some_and(|value| glob(pattern, value))
+            resource.labels().value(key).is_some_and(|value| glob(pattern, value))
         };
-        let says = |word: &String| {
-            database.name.as_str().contains(word.as_str()) || labels_say(&database.labels, word)
-        };
+        let says =
+            |word: &String| resource.name().contains(word.as_str()) || labels_say(resource.labels(), word);
         self.labels.iter().all(has) && self.words.iter().all(says)
+    }
+
+    /// As [`Selection::fits`], of a resource without accounts.
+    pub(crate) fn fits_listed(&self, listed: &Listed, online: bool) -> bool {
+        let Some(query) = &self.query else { return true };
+        query.holds(&Subject {
+            id: "",
+            name: listed.name.as_str(),
+            labels: &listed.labels,
+            version: "",
+            os_user: "",
+            kind: listed.kind.row().document,
+            logins: &[],
+            online,
+        })
     }
 
     /// With the users that the caller may use there, who stand for the logins of a node.
@@ -120,6 +134,7 @@ mod tests {
             os_user: "root".to_owned(),
             fixed: std::collections::BTreeMap::new(),
             databases_end_to_end: false,
+            kinds: Vec::new(),
             last_seen: None,
         }
     }

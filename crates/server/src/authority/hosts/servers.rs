@@ -126,6 +126,7 @@ impl Servers {
             os_user: String::new(),
             openssh: Some(openssh),
             databases_end_to_end: false,
+            kinds: Vec::new(),
         };
         let claim = Claim::of_node(&record, &self.config.cluster);
         let reserved = self
@@ -252,6 +253,7 @@ impl Servers {
                 trust,
             }),
             databases_end_to_end: false,
+            kinds: Vec::new(),
         })
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sallyport_access::labels::{check, check_set};
-use sallyport_access::{Bounds, HostRole};
+use sallyport_access::{Bounds, HostRole, Kind};
 use sallyport_audit::Code;
 use sallyport_store::Store;
 use sallyport_wire::{convert, v1};
@@ -133,6 +133,9 @@ impl Tokens {
         if !record.bounds.databases.is_empty() {
             event = event.field("databases", record.bounds.databases);
         }
+        if !record.bounds.resources.is_empty() {
+            event = event.field("resources", record.bounds.resources);
+        }
         if let Some(replaced) = replaced {
             event = event
                 .field("replaces", replaced.name.to_string())
@@ -173,6 +176,9 @@ impl Tokens {
         if bounds.databases.is_empty() {
             bounds.databases = host.bounds.databases;
         }
+        if bounds.resources.is_empty() {
+            bounds.resources = host.bounds.resources;
+        }
         Ok(())
     }
 
@@ -207,17 +213,28 @@ fn pairs(labels: &BTreeMap<String, String>) -> Vec<String> {
 /// What a token lets hosts be called and say of themselves.
 fn bounds(role: HostRole, request: &v1::CreateTokenRequest) -> Result<Bounds, Status> {
     let is_node = role == HostRole::Node;
-    if !is_node
-        && (request.own_labels_bounded || !request.own_labels.is_empty() || !request.databases.is_empty())
-    {
+    let serves = !request.databases.is_empty() || !request.resources.is_empty();
+    if !is_node && (request.own_labels_bounded || !request.own_labels.is_empty() || serves) {
         return Err(Status::invalid_argument(
-            "only nodes set labels of their own and serve databases; leave --own-labels and --databases out",
+            "only nodes set labels of their own and serve databases and other resources; leave --own-labels, --databases and \
+             --resources out",
         ));
+    }
+    for pattern in &request.resources {
+        let kind = pattern.split_once('/').map(|(kind, _)| kind);
+        if !kind.and_then(Kind::of_document).is_some_and(Kind::is_listed) {
+            let kinds: Vec<&str> = Kind::listed().map(|kind| kind.row().document).collect();
+            return Err(Status::invalid_argument(format!(
+                "the pattern {:?} of resources does not begin with a kind and a slash; kinds are: {}",
+                shown(pattern),
+                kinds.join(", ")
+            )));
+        }
     }
     let labels: BTreeMap<String, String> =
         request.own_labels.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
     let names: Vec<String> = request.names.iter().map(|name| name.to_ascii_lowercase()).collect();
-    let patterns = names.iter().chain(&request.databases).map(String::as_str);
+    let patterns = names.iter().chain(&request.databases).chain(&request.resources).map(String::as_str);
     for (key, value) in
         patterns.map(|pattern| (pattern, "")).chain(labels.iter().map(|(k, v)| (k.as_str(), v.as_str())))
     {
@@ -230,7 +247,8 @@ fn bounds(role: HostRole, request: &v1::CreateTokenRequest) -> Result<Bounds, St
         check(key, value)
             .map_err(|error| Status::invalid_argument(format!("the pattern {:?}: {error}", shown(key))))?;
     }
-    if names.len().max(request.databases.len()).max(labels.len()) > MOST_PATTERNS {
+    let most = request.databases.len().max(request.resources.len());
+    if names.len().max(most).max(labels.len()) > MOST_PATTERNS {
         return Err(Status::invalid_argument(format!(
             "a token has at most {MOST_PATTERNS} patterns of a sort"
         )));
@@ -240,6 +258,6 @@ fn bounds(role: HostRole, request: &v1::CreateTokenRequest) -> Result<Bounds, St
         names,
         labels: bounded.then_some(labels),
         databases: request.databases.clone(),
-        resources: Vec::new(),
+        resources: request.resources.clone(),
     })
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use sallyport_access::{DatabaseName, HostId, HostRole, Identity, NodeName, Principal, SessionId};
+use sallyport_access::{DatabaseName, HostId, HostRole, Identity, Kind, NodeName, Principal, SessionId};
 use sallyport_audit::{Code, Event};
 use time::OffsetDateTime;
 use tonic::Status;
@@ -11,7 +11,7 @@ use tonic::Status;
 use crate::authority::audit::journal::Journal;
 use crate::authority::audit::refusals::Who;
 use crate::authority::caller::shown;
-use crate::authority::databases::register::DatabaseRegister;
+use crate::authority::catalogue::register::{Catalogue, DatabaseRegister};
 use crate::authority::hosts::registry::HostRegistry;
 use crate::authority::reports::budgets::Budgets;
 use crate::authority::sessions::running::LiveSessions;
@@ -35,6 +35,7 @@ fn reported_by(role: HostRole, code: &Code) -> bool {
     }
     seen_in_passing(code)
         || about_databases(code)
+        || about_listed(code).is_some()
         || matches!(
             code,
             Code::SessionStart
@@ -77,7 +78,14 @@ fn seen_in_passing(code: &Code) -> bool {
             | Code::DatabaseSessionCut
             | Code::DatabaseSessionLost
             | Code::DatabaseCancel
-    )
+    ) || about_listed(code).is_some()
+}
+
+/// The kind of the catalogue that a code is about. Events of sessions with it begin with the kind's name; that a resource was made
+/// or changed, only the authority says, by names that no kind has.
+fn about_listed(code: &Code) -> Option<Kind> {
+    let (document, _) = code.kind().split_once(".session.")?;
+    Kind::of_document(document).filter(|kind| kind.is_listed())
 }
 
 /// Codes of sessions with databases, which agents see and proxies refuse.
@@ -143,6 +151,7 @@ pub(crate) struct HostReports {
     journal: Arc<Journal>,
     registry: Arc<HostRegistry>,
     databases: Arc<DatabaseRegister>,
+    catalogue: Arc<Catalogue>,
     sessions: Arc<LiveSessions>,
     budgets: Budgets,
 }
@@ -152,6 +161,7 @@ impl HostReports {
         journal: &Arc<Journal>,
         registry: &Arc<HostRegistry>,
         databases: &Arc<DatabaseRegister>,
+        catalogue: &Arc<Catalogue>,
         sessions: &Arc<LiveSessions>,
         budgets: Budgets,
     ) -> Arc<Self> {
@@ -159,6 +169,7 @@ impl HostReports {
             journal: Arc::clone(journal),
             registry: Arc::clone(registry),
             databases: Arc::clone(databases),
+            catalogue: Arc::clone(catalogue),
             sessions: Arc::clone(sessions),
             budgets,
         })
@@ -246,18 +257,23 @@ impl HostReports {
         }
     }
 
-    /// A node speaks for itself and for the databases that it serves; a proxy for the servers whose sessions it records,
+    /// A node speaks for itself and for the databases and other resources that it serves; a proxy for the servers whose sessions it records,
     /// and of others it says what it sees in passing.
     fn bind_node(&self, identity: &Identity, event: &mut Event) {
         let Principal::Host { name, role, .. } = &identity.principal else { return };
         let about_database = about_databases(&event.code);
+        let about_listed = about_listed(&event.code);
+        let serves = match about_listed {
+            Some(kind) => self.catalogue.is_served_by(identity, kind, &event.node),
+            None => about_database && self.databases.is_served_by(identity, Kind::Database, &event.node),
+        };
         let allowed = match role {
-            HostRole::Node => about_database && self.databases.serves_database(identity, &event.node),
+            HostRole::Node => serves,
             _ => {
                 event.node.is_empty()
                     || event.node == name.as_str()
                     || (seen_in_passing(&event.code) && is_a_name(&event.node))
-                    || (!about_database && self.registry.is_server(&event.node))
+                    || (!about_database && about_listed.is_none() && self.registry.is_server(&event.node))
             }
         };
         if allowed {
@@ -268,8 +284,20 @@ impl HostReports {
             HostRole::Node if about_database && !claim.is_empty() => {
                 event.fields.insert("database".to_owned(), claim.into());
             }
+            HostRole::Node if about_listed.is_some() && !claim.is_empty() => {
+                event.fields.insert("resource".to_owned(), claim.into());
+            }
             _ if claim != event.node => claimed(event, "node", claim),
             _ => {}
+        }
+    }
+
+    /// Whether a host is an agent that serves a resource of a session's kind.
+    fn serves(&self, identity: &Identity, kind: &str, name: &str) -> bool {
+        match Kind::of_document(kind) {
+            Some(Kind::Database) => self.databases.is_served_by(identity, Kind::Database, name),
+            Some(kind) => self.catalogue.is_served_by(identity, kind, name),
+            None => false,
         }
     }
 
@@ -278,7 +306,7 @@ impl HostReports {
         let Principal::Host { name, role, .. } = &identity.principal else { return };
         let own = event.node == name.as_str();
         let allowed = match role {
-            HostRole::Node => own || (kind == "db" && self.databases.serves_database(identity, &event.node)),
+            HostRole::Node => own || self.serves(identity, kind, &event.node),
             _ => own || self.registry.is_server(&event.node),
         };
         if !allowed {

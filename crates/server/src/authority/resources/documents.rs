@@ -1,11 +1,12 @@
 //! Resources as YAML documents: reading, writing, and what belongs together.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use sallyport_access::yaml::{Errors, Problems, Section, Tree};
 use sallyport_access::{
-    Database, HostId, Labels, Lock, NodeName, Role, RoleName, SESSION_POLICY_NAME, SessionPolicy, Traits,
-    UserName, yaml,
+    Database, HostId, Kind, Labels, Listed, Lock, NodeName, Role, RoleName, SESSION_POLICY_NAME,
+    SessionPolicy, Traits, UserName, yaml,
 };
 use sallyport_wire::{convert, v1};
 use serde::Serialize;
@@ -14,12 +15,27 @@ use time::format_description::well_known::Rfc3339;
 use tonic::Status;
 
 use crate::authority::caller::shown;
+use crate::authority::catalogue::kept::Kept as _;
 use crate::authority::hosts::server_document::document;
 use crate::authority::hosts::server_document::{NodeDocument, SUB_KIND};
 use crate::authority::records::{NodeRecord, TokenRecord, UserRecord};
 
 /// Kinds that the API knows.
-pub(crate) const KINDS: [&str; 7] = ["db", "lock", "node", "role", "session_policy", "token", "user"];
+pub(crate) static KINDS: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let others = ["lock", "role", "session_policy", "token", "user"].into_iter();
+    let mut kinds: Vec<&str> = others.chain(Kind::ALL.iter().map(|kind| kind.row().document)).collect();
+    kinds.sort_unstable();
+    kinds
+});
+
+/// Kinds of documents, for a message; tokens are made without one.
+fn written_kinds() -> String {
+    let kinds: Vec<&str> = ["role", "user", "lock"]
+        .into_iter()
+        .chain(Kind::ALL.iter().map(|kind| kind.row().document))
+        .collect();
+    format!("{} or session_policy", kinds.join(", "))
+}
 
 /// A document that was read.
 #[derive(Debug)]
@@ -30,6 +46,7 @@ pub(crate) enum Document {
     SessionPolicy(Box<SessionPolicy>),
     Node(Box<NodeDocument>),
     Database(Box<Database>),
+    Listed(Box<Listed>),
 }
 
 impl Document {
@@ -40,7 +57,8 @@ impl Document {
             Self::Lock(_) => "lock",
             Self::SessionPolicy(_) => "session_policy",
             Self::Node(_) => "node",
-            Self::Database(_) => "db",
+            Self::Database(_) => Kind::Database.row().document,
+            Self::Listed(listed) => listed.kind.row().document,
         }
     }
 
@@ -52,6 +70,7 @@ impl Document {
             Self::SessionPolicy(_) => SESSION_POLICY_NAME.to_owned(),
             Self::Node(node) => node.name.to_string(),
             Self::Database(database) => database.name.to_string(),
+            Self::Listed(listed) => listed.name.to_string(),
         }
     }
 }
@@ -92,7 +111,7 @@ impl Text {
 pub(crate) fn claimed_kind(text: &str) -> Option<&'static str> {
     let said = text.lines().find_map(|line| line.strip_prefix("kind:"))?;
     let said = said.split(" #").next()?.trim().trim_matches(['"', '\'']);
-    KINDS.into_iter().find(|known| *known == said)
+    KINDS.iter().copied().find(|known| *known == said)
 }
 
 /// What kind of document a text says it is.
@@ -105,9 +124,7 @@ pub(crate) fn kind_of(text: &str) -> Result<String, Status> {
         _ => None,
     };
     kind.ok_or_else(|| {
-        Status::invalid_argument(
-            "the document has no kind; begin it with kind: role, user, lock, node, db or session_policy",
-        )
+        Status::invalid_argument(format!("the document has no kind; begin it with kind: {}", written_kinds()))
     })
 }
 
@@ -124,10 +141,14 @@ pub(crate) fn read(kind: &str, text: &Text) -> Result<Document, Status> {
         "token" => Err(Status::invalid_argument("tokens are made with: sallyport admin tokens add")),
         "node" => document(text).map(|node| Document::Node(Box::new(node))).map_err(wrong),
         "db" => Database::parse(text).map(|database| Document::Database(Box::new(database))).map_err(wrong),
-        other => Err(Status::invalid_argument(format!(
-            "there is no kind {:?}; documents are of kind role, user, lock, node, db or session_policy",
-            shown(other)
-        ))),
+        other => match Kind::of_document(other).filter(|kind| kind.is_listed()) {
+            Some(kind) => Listed::read(kind, text).map(|one| Document::Listed(Box::new(one))).map_err(wrong),
+            None => Err(Status::invalid_argument(format!(
+                "there is no kind {:?}; documents are of kind {}",
+                shown(other),
+                written_kinds()
+            ))),
+        },
     }
 }
 

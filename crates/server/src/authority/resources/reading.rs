@@ -1,18 +1,23 @@
 //! Resources as they are read: one, or a page of them.
 
+use sallyport_access::Kind;
 use sallyport_store::StoreError;
 use sallyport_wire::v1;
 use time::OffsetDateTime;
 use tonic::Status;
 
 use crate::authority::caller::shown;
-use crate::authority::databases::table::DatabaseRecord;
+use crate::authority::catalogue::kept::{DatabaseRecord, ListedRecord};
 use crate::authority::records::{
     LockRecord, NodeRecord, RoleRecord, SessionPolicyRecord, TokenRecord, UserRecord,
 };
 use crate::authority::resources::documents::{node_yaml, resource, token_yaml, user_yaml};
 use crate::authority::resources::writing::Resources;
 use crate::authority::storage::storage;
+
+fn is_listed(kind: &str) -> bool {
+    Kind::of_document(kind).is_some_and(Kind::is_listed)
+}
 
 /// Resources in one answer.
 const RESOURCES: usize = 1000;
@@ -54,6 +59,12 @@ impl Resources {
                     self.store.get::<DatabaseRecord>(name, now).await.map_err(failed)?.ok_or_else(missing)?;
                 Ok(resource(kind, name, found.revision, None, found.value.yaml))
             }
+            _ if is_listed(kind) => {
+                let key = format!("{kind}/{name}");
+                let found =
+                    self.store.get::<ListedRecord>(&key, now).await.map_err(failed)?.ok_or_else(missing)?;
+                Ok(resource(kind, name, found.revision, None, found.value.yaml))
+            }
             _ => {
                 let node = self.registry.one_node(name)?;
                 let found =
@@ -75,18 +86,18 @@ impl Resources {
         };
         let after = (!asked.after.is_empty()).then_some(asked.after.as_str());
         let failed = |error: StoreError| storage(&error);
-        let mut listed: Vec<(String, v1::Resource)> = Vec::new();
+        let mut found: Vec<(String, v1::Resource)> = Vec::new();
         match kind {
             "role" => {
                 for one in self.store.list::<RoleRecord>(after, limit, now).await.map_err(failed)? {
                     let resource = resource(kind, &one.name, one.revision, one.expires, one.value.yaml);
-                    listed.push((one.name, resource));
+                    found.push((one.name, resource));
                 }
             }
             "lock" => {
                 for one in self.store.list::<LockRecord>(after, limit, now).await.map_err(failed)? {
                     let resource = resource(kind, &one.name, one.revision, one.expires, one.value.yaml);
-                    listed.push((one.name, resource));
+                    found.push((one.name, resource));
                 }
             }
             "session_policy" => {
@@ -94,43 +105,51 @@ impl Resources {
                     self.store.list::<SessionPolicyRecord>(after, limit, now).await.map_err(failed)?;
                 for one in stored {
                     let resource = resource(kind, &one.name, one.revision, None, one.value.yaml);
-                    listed.push((one.name, resource));
+                    found.push((one.name, resource));
                 }
             }
             "user" => {
                 for one in self.store.list::<UserRecord>(after, limit, now).await.map_err(failed)? {
                     let yaml = user_yaml(&one.value);
-                    listed.push((one.name.clone(), resource(kind, &one.name, one.revision, None, yaml)));
+                    found.push((one.name.clone(), resource(kind, &one.name, one.revision, None, yaml)));
                 }
             }
             "token" => {
                 for one in self.store.list::<TokenRecord>(after, limit, now).await.map_err(failed)? {
                     let yaml = token_yaml(&one.name, &one.value);
                     let resource = resource(kind, &one.name, one.revision, Some(one.value.expires), yaml);
-                    listed.push((one.name, resource));
+                    found.push((one.name, resource));
                 }
             }
             "db" => {
                 for one in self.store.list::<DatabaseRecord>(after, limit, now).await.map_err(failed)? {
                     let resource = resource(kind, &one.name, one.revision, None, one.value.yaml);
-                    listed.push((one.name, resource));
+                    found.push((one.name, resource));
+                }
+            }
+            _ if is_listed(kind) => {
+                for one in
+                    self.store.list_below::<ListedRecord>(kind, after, limit, now).await.map_err(failed)?
+                {
+                    let resource = resource(kind, &one.name, one.revision, None, one.value.yaml);
+                    found.push((one.name, resource));
                 }
             }
             _ => {
                 for one in self.store.list::<NodeRecord>(after, limit, now).await.map_err(failed)? {
                     let yaml = node_yaml(&one.value);
                     let resource = resource(kind, one.value.name.as_str(), one.revision, None, yaml);
-                    listed.push((one.name, resource));
+                    found.push((one.name, resource));
                 }
             }
         }
-        let next = if listed.len() == limit {
-            listed.last().map(|(key, _)| key.clone()).unwrap_or_default()
+        let next = if found.len() == limit {
+            found.last().map(|(key, _)| key.clone()).unwrap_or_default()
         } else {
             String::new()
         };
         Ok(v1::ListResourcesResponse {
-            resources: listed.into_iter().map(|(_, resource)| resource).collect(),
+            resources: found.into_iter().map(|(_, resource)| resource).collect(),
             next,
         })
     }

@@ -1,6 +1,6 @@
 //! Resources as they are removed, with what has to end with them.
 
-use sallyport_access::RoleName;
+use sallyport_access::{Kind, Nature, RoleName};
 use sallyport_audit::Code;
 use sallyport_store::typed;
 use time::OffsetDateTime;
@@ -13,11 +13,15 @@ use crate::authority::storage::{PAGE, storage};
 
 impl Resources {
     pub(crate) async fn delete(&self, caller: &Caller, kind: &str, name: &str) -> Result<(), Status> {
-        match kind {
-            "db" => return self.databases.delete_database(caller, name).await,
-            "user" => return self.accounts.delete_user(caller, name).await,
-            "node" => return self.membership.delete_node(caller, name).await,
-            _ => {}
+        if let Some(kind) = Kind::of_document(kind) {
+            return match kind.row().nature {
+                Nature::Node => self.membership.delete_node(caller, name).await,
+                Nature::Database => self.databases.delete(caller, kind, name).await,
+                Nature::Listed => self.catalogue.delete(caller, kind, name).await,
+            };
+        }
+        if kind == "user" {
+            return self.accounts.delete_user(caller, name).await;
         }
         // No user gets a role that is being removed.
         let _changing = match kind {
@@ -41,7 +45,11 @@ impl Resources {
                 (Code::SessionPolicyDeleted, vec![typed::delete::<SessionPolicyRecord>(name, None)])
             }
             "token" => (Code::TokenDeleted, vec![typed::delete::<TokenRecord>(name, None)]),
-            _ => return Err(Status::internal("users, nodes and databases are removed elsewhere")),
+            _ => {
+                return Err(Status::internal(
+                    "users and resources that sessions are with are removed elsewhere",
+                ));
+            }
         };
         self.store.backend().transact_urgent(steps, now).await.map_err(|error| storage(&error))?;
         self.policy.refresh_after(kind).await?;

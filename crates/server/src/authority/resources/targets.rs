@@ -16,7 +16,7 @@ impl Resources {
             LockTarget::Resource(kind, name) => match kind.row().nature {
                 Nature::Node => self.registry.is_one_host(name)?,
                 Nature::Database => self.databases.find(name).is_some(),
-                Nature::Listed => self.exists(kind.row().document, name, now).await?,
+                Nature::Listed => self.catalogue.one(*kind, name).is_some(),
             },
             LockTarget::Login(_) | LockTarget::LoginId(_) => true,
         };

@@ -12,7 +12,7 @@ use tonic::Status;
 use crate::authority::accounts::login::Accounts;
 use crate::authority::audit::journal::Journal;
 use crate::authority::caller::{Caller, shown};
-use crate::authority::databases::register::DatabaseRegister;
+use crate::authority::catalogue::register::{Catalogue, DatabaseRegister};
 use crate::authority::gate::calls::Gate;
 use crate::authority::gate::delegation::Delegation;
 use crate::authority::hosts::membership::Membership;
@@ -37,6 +37,7 @@ pub(crate) struct Resources {
     pub(super) identities: Arc<Identities>,
     pub(super) registry: Arc<HostRegistry>,
     pub(super) databases: Arc<DatabaseRegister>,
+    pub(super) catalogue: Arc<Catalogue>,
     pub(super) servers: Arc<Servers>,
     pub(super) membership: Arc<Membership>,
     pub(super) accounts: Arc<Accounts>,
@@ -54,6 +55,7 @@ impl Resources {
         identities: &Arc<Identities>,
         registry: &Arc<HostRegistry>,
         databases: &Arc<DatabaseRegister>,
+        catalogue: &Arc<Catalogue>,
         servers: &Arc<Servers>,
         membership: &Arc<Membership>,
         accounts: &Arc<Accounts>,
@@ -68,6 +70,7 @@ impl Resources {
             identities: Arc::clone(identities),
             registry: Arc::clone(registry),
             databases: Arc::clone(databases),
+            catalogue: Arc::clone(catalogue),
             servers: Arc::clone(servers),
             membership: Arc::clone(membership),
             accounts: Arc::clone(accounts),
@@ -85,7 +88,7 @@ impl Resources {
         if !matches!(caller, Caller::LocalAdmin) {
             self.gate.certified(caller, method).await?;
         }
-        KINDS.into_iter().find(|known| *known == kind).ok_or_else(|| {
+        KINDS.iter().copied().find(|known| *known == kind).ok_or_else(|| {
             Status::invalid_argument(format!(
                 "there is no kind {:?}; kinds are {}",
                 shown(kind),
@@ -132,8 +135,9 @@ impl Resources {
         let document = match document {
             Document::Node(node) => return self.servers.write_node(caller, *node, write).await,
             Document::Database(database) => {
-                return self.databases.write_database(caller, *database, write).await;
+                return self.databases.write(caller, *database, write).await;
             }
+            Document::Listed(listed) => return self.catalogue.write(caller, *listed, write).await,
             Document::User(user) => return self.accounts.write_user(caller, user, write).await,
             other => other,
         };
@@ -173,8 +177,8 @@ impl Resources {
                 let record = SessionPolicyRecord { yaml: policy.to_yaml() };
                 (op(&name, &record, None, write).map_err(failed)?, record.yaml)
             }
-            Document::Node(_) | Document::Database(_) | Document::User(_) => {
-                return Err(Status::internal("users, nodes and databases are written elsewhere"));
+            Document::Node(_) | Document::Database(_) | Document::Listed(_) | Document::User(_) => {
+                return Err(Status::internal("users, nodes and other resources are written elsewhere"));
             }
         };
         if let Document::Role(role) = &document {

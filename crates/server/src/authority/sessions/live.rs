@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sallyport_access::text::shown;
-use sallyport_access::{DatabaseName, HostId, HostRole, IdError, NodeName, SessionId};
+use sallyport_access::{HostId, HostRole, IdError, Kind, NodeName, ResourceName, SessionId};
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, oneshot};
@@ -19,8 +19,6 @@ pub(crate) const FORGET_AFTER: Duration = Duration::from_secs(60);
 const MOST_SESSIONS: usize = 50_000;
 /// Longest command and name that are kept.
 const LONGEST_TEXT: usize = 1024;
-/// The kind of sessions with databases.
-const DATABASE: &str = "db";
 const MOST_ROLES: usize = 256;
 const MOST_PARTICIPANTS: usize = 64;
 /// Orders on their way to one host.
@@ -134,9 +132,8 @@ impl Live {
             }
             bounded(&mut told);
             if host.role == HostRole::Node {
-                // A node speaks for itself only. What it serves of a database is called by the database's name.
-                let database = told.kind == DATABASE && DatabaseName::new(told.node.as_str()).is_ok();
-                if !database {
+                // A node speaks for itself only. What it serves of a resource is called by the resource's name.
+                if !is_served(&told.kind, &told.node) {
                     told.node = host.name.to_string();
                 }
                 told.node_id = host.id.to_string();
@@ -232,6 +229,11 @@ impl Live {
     }
 }
 
+/// Whether a session of this kind is with a resource that an agent serves, and this can be its name.
+fn is_served(kind: &str, name: &str) -> bool {
+    Kind::of_document(kind).is_some_and(|kind| kind != Kind::Node) && ResourceName::new(name).is_ok()
+}
+
 fn bounded(told: &mut v1::LiveSession) {
     let texts = [
         &mut told.user,
@@ -290,7 +292,7 @@ mod tests {
 
         let mut database = put(SessionId::new());
         for told in &mut database.put {
-            told.kind = DATABASE.to_owned();
+            told.kind = "db".to_owned();
             told.node = "prod".to_owned();
         }
         live.take(&two, other, database.clone()).unwrap();

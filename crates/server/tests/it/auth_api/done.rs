@@ -228,6 +228,16 @@ pub(super) async fn as_an_administrator(
     let why = databases.explain_database_access(explain).await.unwrap().into_inner();
     assert!(!why.allowed && why.summary.contains("no role allows it"), "{why:?}");
 
+    // Of a kind that the catalogue does not have there is nothing, and that it was asked is on record.
+    let mut catalogue = CatalogueClient::new(admin_channel(&cluster.data_dir()).await);
+    let kind = || "mainframe".to_owned();
+    let list = catalogue.list(v1::ListCatalogueRequest { kind: kind(), ..Default::default() }).await;
+    let explain = v1::ExplainCatalogueAccessRequest { kind: kind(), ..Default::default() };
+    let explained = catalogue.explain_access(explain).await;
+    for status in [list.unwrap_err(), explained.unwrap_err()] {
+        assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+    }
+
     let mut suites = SuitesClient::new(admin_channel(&cluster.data_dir()).await);
     let known = suites.list_suites(v1::ListSuitesRequest {}).await.unwrap().into_inner();
     assert_eq!((known.current.as_str(), known.suites.len()), ("balanced-v1", 5));

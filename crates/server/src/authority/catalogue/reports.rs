@@ -1,43 +1,50 @@
-//! What agents say of databases with their heartbeats.
+//! What agents say with their heartbeats of what stands in their configuration.
 
 use std::collections::BTreeMap;
 
-use sallyport_access::{Bounds, Database, DatabaseName, HostId, Labels, NodeName};
-use sallyport_wire::v1;
+use sallyport_access::{Bounds, HostId, Kind, Labels, NodeName};
 
 use crate::authority::caller::shown;
-use crate::authority::databases::table::KnownDatabase;
-use crate::authority::databases::table::MOST_DATABASES;
+use crate::authority::catalogue::kept::Kept;
+use crate::authority::catalogue::table::{Known, MOST};
 use crate::authority::resources::documents::Text;
 
-/// Databases of one agent's configuration.
+/// Databases of one agent's configuration, and its other resources.
 const MOST_REPORTED: usize = 1000;
 
-/// One change of which databases there are.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    Put { database: Database, reporters: BTreeMap<HostId, NodeName>, new: bool },
-    Remove(DatabaseName),
+/// One document of a report.
+#[derive(Debug, Clone, Hash)]
+pub(crate) struct Said {
+    /// As its own `kind`.
+    pub(crate) document: String,
+    pub(crate) yaml: String,
+}
+
+/// One change of which resources there are.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Step<R> {
+    Put { resource: R, reporters: BTreeMap<HostId, NodeName>, new: bool },
+    Remove(R),
 }
 
 /// One agent with what it reports.
-pub(crate) struct Report {
+pub(crate) struct Report<R: Kept> {
     pub(crate) id: HostId,
     name: NodeName,
     bounds: Bounds,
     /// Labels of its join token.
     fixed: BTreeMap<String, String>,
-    wanted: BTreeMap<DatabaseName, Database>,
+    wanted: BTreeMap<R::Id, R>,
     pub(crate) problems: Vec<String>,
 }
 
-impl Report {
+impl<R: Kept> Report<R> {
     /// `fixed` are the labels of the agent's join token: they win over what the agent says, as with nodes. `bounds` are what
     /// that token lets it serve.
     pub(crate) fn read(
         id: HostId,
         name: &NodeName,
-        reports: Vec<v1::DatabaseReport>,
+        reports: Vec<Said>,
         fixed: &BTreeMap<String, String>,
         bounds: Bounds,
     ) -> Self {
@@ -51,36 +58,40 @@ impl Report {
         };
         if reports.len() > MOST_REPORTED {
             report.problems.push(format!(
-                "{} databases are reported, and only the first {MOST_REPORTED} are taken",
+                "{} resources are reported, and only the first {MOST_REPORTED} are taken",
                 reports.len()
             ));
         }
         for (index, one) in reports.into_iter().take(MOST_REPORTED).enumerate() {
-            let parsed = Text::new(one.yaml)
-                .map_err(|error| error.to_string())
-                .and_then(|text| Database::parse(text.as_str()).map_err(|errors| errors.to_string()));
+            let of = kind_of(&one.document);
+            let word = of.map_or("resource", |kind| kind.row().word);
+            let parsed = match of {
+                None => Err(format!("there is no kind {:?}", shown(&one.document))),
+                Some(kind) => Text::new(one.yaml)
+                    .map_err(|error| error.to_string())
+                    .and_then(|text| R::read(kind, text.as_str()).map_err(|errors| errors.to_string())),
+            };
             match parsed {
-                Ok(mut database) => {
-                    database.agents.clear();
-                    let name = database.name.clone();
+                Ok(mut resource) => {
+                    resource.agents_mut().clear();
+                    let title = resource.title();
                     for (key, value) in fixed {
-                        database.labels.insert(key.as_str(), value.as_str());
+                        resource.labels_mut().insert(key.as_str(), value.as_str());
                     }
-                    // With it an agent gets certificates for an account that makes users.
-                    if database.admin_user.take().is_some() {
+                    if let Some(reserved) = resource.reserved() {
                         report.problems.push(format!(
-                            "the database {name}: admin_user is not an agent's to say; an administrator writes the \
-                             database down with it: sallyport admin create, with via: {}",
+                            "{title}: {reserved} is not an agent's to say; an administrator writes the {word} down with \
+                             it: sallyport admin create, with via: {}",
                             report.name
                         ));
                     }
-                    if report.wanted.insert(name.clone(), database).is_some() {
-                        report.problems.push(format!("the database {name} is reported twice"));
+                    if report.wanted.insert(resource.id(), resource).is_some() {
+                        report.problems.push(format!("{title} is reported twice"));
                     }
                 }
                 Err(errors) => {
                     let first = errors.lines().next().unwrap_or_default();
-                    report.problems.push(format!("database {} of the report: {}", index + 1, shown(first)));
+                    report.problems.push(format!("{word} {} of the report: {}", index + 1, shown(first)));
                 }
             }
         }
@@ -89,63 +100,66 @@ impl Report {
 
     /// Leaves out what the agent's join token does not let it serve, and labels that it does not let it choose. What an
     /// agent was serving already, it goes on serving as it is.
-    fn keep_within_bounds(&mut self, known: &BTreeMap<DatabaseName, KnownDatabase>) {
+    fn keep_within_bounds(&mut self, known: &BTreeMap<R::Id, Known<R>>) {
         let Self { id, name: agent, bounds, fixed, wanted, problems } = self;
-        wanted.retain(|name, database| {
-            let before = known.get(name).filter(|there| there.reporters.contains_key(id));
-            if before.is_none() && !bounds.allow_database(name.as_str()) {
+        wanted.retain(|key, resource| {
+            let before = known.get(key).filter(|there| there.reporters.contains_key(id));
+            let title = resource.title();
+            if before.is_none() && !bounds.allow_resource(resource.kind(), resource.name()) {
                 problems.push(format!(
-                    "the database {name}: the join token of {agent} does not let it serve this one; let an administrator \
-                     write it down: sallyport admin create, with via: {agent}, or join with a token for it: sallyport \
-                     admin tokens add --databases {name} --replace {agent}"
+                    "{title}: the join token of {agent} does not let it serve this one; let an administrator write it down: \
+                     sallyport admin create, with via: {agent}, or join with a token for it: sallyport admin tokens add {} \
+                     --replace {agent}",
+                    resource.token_switch()
                 ));
                 return false;
             }
             let mut kept = Labels::default();
-            for (key, value) in database.labels.iter() {
-                let stays = before.is_some_and(|there| there.database.labels.value(key) == Some(value));
+            for (key, value) in resource.labels().iter() {
+                let stays = before.is_some_and(|there| there.resource.labels().value(key) == Some(value));
                 if stays || fixed.get(key).is_some_and(|fixed| fixed == value) || bounds.allow_database_label(key, value) {
                     kept.insert(key, value);
                 } else {
                     problems.push(format!(
-                        "the database {name}: the label {key}={value} is not one that the join token of {agent} lets it \
+                        "{title}: the label {key}={value} is not one that the join token of {agent} lets it \
                          set; an administrator can: sallyport admin tokens add --label {key}={value}"
                     ));
                 }
             }
-            database.labels = kept;
+            *resource.labels_mut() = kept;
             true
         });
     }
 
     /// What is to change so that this agent serves what it reports, and nothing else of its configuration.
-    pub(crate) fn plan(&mut self, known: &BTreeMap<DatabaseName, KnownDatabase>) -> Vec<Step> {
+    pub(crate) fn plan(&mut self, known: &BTreeMap<R::Id, Known<R>>) -> Vec<Step<R>> {
         self.keep_within_bounds(known);
         let mut steps = Vec::new();
         let mut count = known.len();
         let own = || BTreeMap::from([(self.id, self.name.clone())]);
-        for (name, database) in &self.wanted {
-            let Some(there) = known.get(name) else {
-                if count >= MOST_DATABASES {
-                    self.problems
-                        .push(format!("the database {name}: a cluster has at most {MOST_DATABASES}"));
+        for (key, resource) in &self.wanted {
+            let title = resource.title();
+            let Some(there) = known.get(key) else {
+                if count >= MOST {
+                    self.problems.push(format!("{title}: a cluster has at most {MOST}"));
                     continue;
                 }
                 count += 1;
-                steps.push(step(database, own(), true));
+                steps.push(step(resource, own(), true));
                 continue;
             };
             if !there.is_static() {
                 self.problems.push(format!(
-                    "the database {name}: an administrator has made one of this name; give this one another, or \
-                     remove that: sallyport admin rm db/{name}"
+                    "{title}: an administrator has made one of this name; give this one another, or remove that: \
+                     sallyport admin rm {}",
+                    resource.path()
                 ));
                 continue;
             }
             let Some(called) = there.reporters.get(&self.id) else {
                 let others: Vec<&str> = there.reporters.values().map(NodeName::as_str).collect();
                 self.problems.push(format!(
-                    "the database {name}: {} has one of this name; give this one another name, or let an \
+                    "{title}: {} has one of this name; give this one another name, or let an \
                      administrator write down one that several agents serve: sallyport admin create, with via: [{}, \
                      {}] (if that agent is gone for good: sallyport admin rm node/ID)",
                     others.join(", "),
@@ -155,36 +169,45 @@ impl Report {
                 continue;
             };
             // A host may have been given another name.
-            if *called != self.name || settings(&there.database) != *database {
-                steps.push(step(database, own(), false));
+            if *called != self.name || settings(there.resource.as_ref()) != *resource {
+                steps.push(step(resource, own(), false));
             }
         }
         let gone = known.values().filter(|there| {
-            there.reporters.contains_key(&self.id) && !self.wanted.contains_key(&there.database.name)
+            there.reporters.contains_key(&self.id) && !self.wanted.contains_key(&there.resource.id())
         });
         steps.extend(gone.map(|there| without(there, self.id)));
         steps
     }
 }
 
-fn settings(database: &Database) -> Database {
-    Database { agents: Vec::new(), ..database.clone() }
+/// The kind of a document that agents report. Nodes are no more than their hosts say of themselves.
+fn kind_of(document: &str) -> Option<Kind> {
+    Kind::of_document(document).filter(|kind| *kind != Kind::Node)
 }
 
-fn step(database: &Database, reporters: BTreeMap<HostId, NodeName>, new: bool) -> Step {
+fn settings<R: Kept>(resource: &R) -> R {
+    let mut settings = resource.clone();
+    settings.agents_mut().clear();
+    settings
+}
+
+fn step<R: Kept>(resource: &R, reporters: BTreeMap<HostId, NodeName>, new: bool) -> Step<R> {
     let mut agents: Vec<NodeName> = reporters.values().cloned().collect();
     agents.sort_unstable();
     agents.dedup();
-    Step::Put { database: Database { agents, ..database.clone() }, reporters, new }
+    let mut resource = resource.clone();
+    *resource.agents_mut() = agents;
+    Step::Put { resource, reporters, new }
 }
 
 /// Without this agent; without any, it is gone.
-pub(crate) fn without(there: &KnownDatabase, id: HostId) -> Step {
+pub(crate) fn without<R: Kept>(there: &Known<R>, id: HostId) -> Step<R> {
     let mut reporters = there.reporters.clone();
     reporters.remove(&id);
     match reporters.is_empty() {
-        true => Step::Remove(there.database.name.clone()),
-        false => step(&there.database, reporters, false),
+        true => Step::Remove(there.resource.as_ref().clone()),
+        false => step(there.resource.as_ref(), reporters, false),
     }
 }
 
@@ -193,13 +216,17 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use std::sync::Arc;
 
+    use sallyport_access::{Database, DatabaseName};
+
     use super::*;
 
-    fn yaml(name: &str, address: &str, more: &str) -> v1::DatabaseReport {
+    type KnownDatabase = Known<Database>;
+
+    fn yaml(name: &str, address: &str, more: &str) -> Said {
         let yaml = format!(
             "kind: db\nversion: v1\nmetadata: {{name: {name}{more}}}\nspec: {{address: '{address}'}}\n"
         );
-        v1::DatabaseReport { yaml }
+        Said { document: "db".to_owned(), yaml }
     }
 
     struct World {
@@ -207,7 +234,7 @@ mod tests {
     }
 
     impl World {
-        fn report(&mut self, id: HostId, name: &str, reports: &[v1::DatabaseReport]) -> Vec<String> {
+        fn report(&mut self, id: HostId, name: &str, reports: &[Said]) -> Vec<String> {
             let mut report = Report::read(
                 id,
                 &NodeName::new(name).unwrap(),
@@ -217,13 +244,13 @@ mod tests {
             );
             for step in report.plan(&self.known) {
                 match step {
-                    Step::Put { database, reporters, .. } => {
-                        let name = database.name.clone();
-                        let database = Arc::new(database);
+                    Step::Put { resource, reporters, .. } => {
+                        let name = resource.name.clone();
+                        let resource = Arc::new(resource);
                         self.known
-                            .insert(name, KnownDatabase { database, reporters, health: BTreeMap::new() });
+                            .insert(name, KnownDatabase { resource, reporters, health: BTreeMap::new() });
                     }
-                    Step::Remove(name) => drop(self.known.remove(&name)),
+                    Step::Remove(gone) => drop(self.known.remove(&gone.name)),
                 }
             }
             assert_eq!(report.plan(&self.known), [], "a plan that was followed is done");
@@ -235,7 +262,7 @@ mod tests {
             let known = self.known.get(&DatabaseName::new(name).unwrap());
             known
                 .into_iter()
-                .flat_map(|known| known.database.agents.iter().map(ToString::to_string))
+                .flat_map(|known| known.resource.agents.iter().map(ToString::to_string))
                 .collect()
         }
     }
@@ -270,7 +297,7 @@ mod tests {
         let mut said = yaml("prod", "db:5432", more);
         said.yaml = said.yaml.replace("spec: {", "spec: {admin_user: postgres, ");
         let fixed = BTreeMap::from([("env".to_owned(), "dev".to_owned())]);
-        let report =
+        let report: Report<Database> =
             Report::read(HostId::new(), &NodeName::new("a").unwrap(), vec![said], &fixed, Bounds::none());
         let database = report.wanted.values().next().unwrap();
         assert_eq!((database.labels.value("env"), database.labels.value("team")), (Some("dev"), Some("db")));
@@ -283,14 +310,14 @@ mod tests {
         let mut world = World { known: BTreeMap::new() };
         let database = Database::parse(&yaml("mine", "db:5432", "").yaml).unwrap();
         let known = KnownDatabase {
-            database: Arc::new(database),
+            resource: Arc::new(database),
             reporters: BTreeMap::new(),
             health: BTreeMap::new(),
         };
         world.known.insert(DatabaseName::new("mine").unwrap(), known);
         let reports = [
             yaml("mine", "db:5432", ""),
-            v1::DatabaseReport { yaml: "kind: db\n".to_owned() },
+            Said { document: "db".to_owned(), yaml: "kind: db\n".to_owned() },
             yaml("ok", "db:1", ""),
             yaml("ok", "db:1", ""),
         ];

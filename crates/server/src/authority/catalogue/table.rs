@@ -1,4 +1,4 @@
-//! Which databases there are, in memory.
+//! Which resources there are, in memory.
 //!
 //! Which there are is in the state, so that proxies and agents hear of it as of everything else. How they are is in
 //! memory only, as their agents said last.
@@ -6,46 +6,21 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use sallyport_access::{Database, DatabaseName, HostId, NodeName};
-use sallyport_store::{Kind, Store, StoreError};
-use sallyport_wire::v1;
-use serde::{Deserialize, Serialize};
+use sallyport_access::{Database, HostId, Kind, NodeName};
+use sallyport_store::{Store, StoreError};
 use time::OffsetDateTime;
 use tracing::error;
 
+use crate::authority::catalogue::kept::{Kept, KeptRecord};
 use crate::authority::hosts::presence::{OFFLINE_AFTER, Presence};
 use crate::authority::storage::PAGE;
 
-/// Databases of a cluster.
-pub(crate) const MOST_DATABASES: usize = 20_000;
+/// Databases of a cluster, and resources of the catalogue.
+pub(crate) const MOST: usize = 20_000;
 /// Longest text of a problem that is kept.
 const LONGEST_PROBLEM: usize = 256;
 
-/// A database, under its name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct DatabaseRecord {
-    /// The document, in which `via` has the agents.
-    pub(crate) yaml: String,
-    /// The agents that report it from their configuration; none for one that an administrator wrote.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) reporters: BTreeMap<HostId, NodeName>,
-}
-
-impl DatabaseRecord {
-    /// Whether this agent serves it. Documents are read only where they name agents.
-    pub(crate) fn is_for(&self, id: HostId, name: &NodeName) -> bool {
-        if !self.reporters.is_empty() {
-            return self.reporters.contains_key(&id);
-        }
-        Database::parse(&self.yaml).is_ok_and(|database| database.agents.contains(name))
-    }
-}
-
-impl Kind for DatabaseRecord {
-    const KIND: &'static str = "db";
-}
-
-/// What an agent said last of a database that it serves.
+/// What an agent said last of a resource that it serves.
 #[derive(Debug, Clone)]
 pub(crate) struct Health {
     healthy: bool,
@@ -53,15 +28,26 @@ pub(crate) struct Health {
     at: OffsetDateTime,
 }
 
-/// A database as the authority knows it.
+/// What an agent says now of one.
+#[derive(Debug)]
+pub(crate) struct SaidHealth<R: Kept> {
+    pub(crate) id: R::Id,
+    pub(crate) healthy: bool,
+    pub(crate) problem: String,
+}
+
+/// A resource as the authority knows it.
 #[derive(Debug, Clone)]
-pub(crate) struct KnownDatabase {
-    pub(crate) database: Arc<Database>,
+pub(crate) struct Known<R> {
+    pub(crate) resource: Arc<R>,
     pub(crate) reporters: BTreeMap<HostId, NodeName>,
     pub(crate) health: BTreeMap<HostId, Health>,
 }
 
-impl KnownDatabase {
+/// A database as the authority knows it.
+pub(crate) type KnownDatabase = Known<Database>;
+
+impl<R: Kept> Known<R> {
     /// Whether it stands in agents' configurations.
     pub(crate) fn is_static(&self) -> bool {
         !self.reporters.is_empty()
@@ -70,22 +56,28 @@ impl KnownDatabase {
     /// Whether this agent serves it. Names of nodes can be shared, so that a name alone is not enough for secrets; see
     /// `DatabaseSessions::served`.
     pub(crate) fn serves(&self, id: HostId, name: &NodeName) -> bool {
-        if self.is_static() { self.reporters.contains_key(&id) } else { self.database.agents.contains(name) }
+        if self.is_static() {
+            self.reporters.contains_key(&id)
+        } else {
+            self.resource.agents().contains(name)
+        }
     }
 
     /// The agents that take connections as TLS from the user's program. A name that several have means none of them.
     pub(crate) fn end_to_end_agents(&self, presence: &Presence) -> Vec<HostId> {
-        let found =
-            self.database.agents.iter().filter_map(|agent| match presence.find(agent.as_str()).as_slice() {
-                [one] if self.serves(one.node.id, agent) && one.databases_end_to_end => Some(one.node.id),
+        let kind = self.resource.kind();
+        let found = self.resource.agents().iter().filter_map(|agent| {
+            match presence.find(agent.as_str()).as_slice() {
+                [one] if self.serves(one.node.id, agent) && one.takes_end_to_end(kind) => Some(one.node.id),
                 _ => None,
-            });
+            }
+        });
         found.collect()
     }
 
     /// Whether its agents are there and reach it, and what they say when not.
     pub(crate) fn health(&self, presence: &Presence, now: OffsetDateTime) -> (&'static str, String) {
-        let agents = self.database.agents.iter().flat_map(|agent| presence.find(agent.as_str()));
+        let agents = self.resource.agents().iter().flat_map(|agent| presence.find(agent.as_str()));
         let online: Vec<HostId> = agents
             .filter(|known| known.last_seen.is_some_and(|seen| now - seen < OFFLINE_AFTER))
             .map(|known| known.node.id)
@@ -106,12 +98,12 @@ impl KnownDatabase {
     }
 }
 
-#[derive(Debug, Default)]
-struct Table {
-    known: BTreeMap<DatabaseName, KnownDatabase>,
+#[derive(Debug)]
+struct State<R: Kept> {
+    known: BTreeMap<R::Id, Known<R>>,
     /// What each agent reported last, as a hash, with the answer to it.
     answered: HashMap<HostId, Answered>,
-    /// Counts changes of which databases there are: answers of before may no longer hold.
+    /// Counts changes of which there are: answers of before may no longer hold.
     version: u64,
 }
 
@@ -122,48 +114,54 @@ struct Answered {
     problems: Vec<String>,
 }
 
-/// Which databases there are, in memory.
-#[derive(Debug, Default)]
-pub(crate) struct DatabaseTable {
-    table: RwLock<Table>,
+/// Which there are, in memory.
+#[derive(Debug)]
+pub(crate) struct Table<R: Kept> {
+    state: RwLock<State<R>>,
 }
 
-impl DatabaseTable {
+impl<R: Kept> Table<R> {
     /// Reads what there is. One that this release cannot read is left out and stays in the state.
     pub(crate) async fn load(store: &Store, now: OffsetDateTime) -> Result<Self, StoreError> {
         let mut known = BTreeMap::new();
         let mut after: Option<String> = None;
         loop {
-            let page = store.list::<DatabaseRecord>(after.as_deref(), PAGE, now).await?;
+            let page = store.list::<KeptRecord<R>>(after.as_deref(), PAGE, now).await?;
             let Some(last) = page.last() else { break };
             after = Some(last.name.clone());
             for stored in page {
-                match Database::parse(&stored.value.yaml) {
-                    Ok(database) => {
-                        let database = Arc::new(database);
+                let kind = R::of_key(&stored.name).map(|(kind, _)| kind);
+                let read = kind.map(|kind| R::read(kind, &stored.value.yaml));
+                match read {
+                    Some(Ok(resource)) => {
                         let reporters = stored.value.reporters;
-                        let one = KnownDatabase { database, reporters, health: BTreeMap::new() };
-                        known.insert(one.database.name.clone(), one);
+                        let resource = Arc::new(resource);
+                        known.insert(resource.id(), Known { resource, reporters, health: BTreeMap::new() });
                     }
-                    Err(problem) => {
-                        error!(database = stored.name, %problem, "a database cannot be understood and is left out");
+                    Some(Err(problem)) => {
+                        error!(of = R::STORED, name = stored.name, %problem, "a resource cannot be understood and is left out");
                     }
+                    None => error!(
+                        of = R::STORED,
+                        name = stored.name,
+                        "a resource of an unknown kind is left out"
+                    ),
                 }
             }
         }
-        Ok(Self { table: RwLock::new(Table { known, ..Table::default() }) })
+        Ok(Self { state: RwLock::new(State { known, answered: HashMap::new(), version: 0 }) })
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Table> {
-        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, State<R>> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Table> {
-        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, State<R>> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks at all of them at once.
-    pub(crate) fn with<T>(&self, look: impl FnOnce(&BTreeMap<DatabaseName, KnownDatabase>) -> T) -> T {
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&BTreeMap<R::Id, Known<R>>) -> T) -> T {
         look(&self.read().known)
     }
 
@@ -172,38 +170,34 @@ impl DatabaseTable {
         self.write().answered.remove(&id);
     }
 
-    /// One by its name.
-    pub(crate) fn find(&self, name: &str) -> Option<KnownDatabase> {
-        let name = DatabaseName::new(name).ok()?;
-        self.read().known.get(&name).cloned()
+    /// One by its name among its kind.
+    pub(crate) fn find(&self, kind: Kind, name: &str) -> Option<Known<R>> {
+        let id = R::id_of(kind, name)?;
+        self.read().known.get(&id).cloned()
     }
 
     /// Every one behind `after`, in the order of names.
-    pub(crate) fn after(&self, after: Option<&DatabaseName>) -> Vec<KnownDatabase> {
+    pub(crate) fn after(&self, after: Option<&R::Id>) -> Vec<Known<R>> {
         use std::ops::Bound::{Excluded, Unbounded};
         let from = after.map_or(Unbounded, Excluded);
-        self.read()
-            .known
-            .range::<DatabaseName, _>((from, Unbounded))
-            .map(|(_, known)| known.clone())
-            .collect()
+        self.read().known.range::<R::Id, _>((from, Unbounded)).map(|(_, known)| known.clone()).collect()
     }
 
-    pub(crate) fn put(&self, database: Arc<Database>, reporters: BTreeMap<HostId, NodeName>) {
+    pub(crate) fn put(&self, resource: Arc<R>, reporters: BTreeMap<HostId, NodeName>) {
         let mut table = self.write();
         table.version += 1;
-        let health = table.known.remove(&database.name).map(|before| before.health).unwrap_or_default();
-        table.known.insert(database.name.clone(), KnownDatabase { database, reporters, health });
+        let health = table.known.remove(&resource.id()).map(|before| before.health).unwrap_or_default();
+        table.known.insert(resource.id(), Known { resource, reporters, health });
     }
 
-    pub(crate) fn remove(&self, name: &DatabaseName) {
+    pub(crate) fn remove(&self, id: &R::Id) {
         let mut table = self.write();
         table.version += 1;
-        table.known.remove(name);
+        table.known.remove(id);
     }
 }
 
-impl DatabaseTable {
+impl<R: Kept> Table<R> {
     /// The answer to a report that says what the last one said.
     pub(crate) fn answered(&self, id: HostId, report: u64) -> Option<Vec<String>> {
         let table = self.read();
@@ -224,26 +218,25 @@ impl DatabaseTable {
         &self,
         id: HostId,
         name: &NodeName,
-        said: Vec<v1::DatabaseHealth>,
+        said: Vec<SaidHealth<R>>,
         now: OffsetDateTime,
     ) {
         if said.is_empty() {
             return;
         }
         let mut table = self.write();
-        for one in said.into_iter().take(MOST_DATABASES) {
-            let Ok(database) = DatabaseName::new(one.name) else { continue };
-            let Some(known) = table.known.get_mut(&database).filter(|known| known.serves(id, name)) else {
+        for one in said.into_iter().take(MOST) {
+            let Some(known) = table.known.get_mut(&one.id).filter(|known| known.serves(id, name)) else {
                 continue;
             };
             let text = one.problem.chars().map(|c| if c.is_control() { ' ' } else { c });
             let problem = if one.healthy { String::new() } else { text.take(LONGEST_PROBLEM).collect() };
             known.health.insert(id, Health { healthy: one.healthy, problem, at: now });
-            if known.health.len() > known.database.agents.len() {
-                let KnownDatabase { database, reporters, health } = known;
+            if known.health.len() > known.resource.agents().len() {
+                let Known { resource, reporters, health } = known;
                 // Of agents that no longer serve it; those of a written one are known by name alone, so the oldest goes.
                 health.retain(|id, _| reporters.is_empty() || reporters.contains_key(id));
-                if health.len() > database.agents.len()
+                if health.len() > resource.agents().len()
                     && let Some(oldest) = health.iter().min_by_key(|(_, said)| said.at).map(|(id, _)| *id)
                 {
                     health.remove(&oldest);
