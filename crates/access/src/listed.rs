@@ -137,7 +137,7 @@ impl Listed {
         let document = kind.row().document;
         let Metadata { name, description, expires, place } = metadata(top, document, problems);
         if expires.is_some() {
-            let message = format!("a {document} has no end");
+            let message = format!("what is of kind {document} has no end");
             problems.push(
                 place,
                 "metadata.expires",
