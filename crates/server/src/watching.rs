@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
+use tonic::{Code, Status};
 use tracing::{Instrument, debug, error, info, info_span, warn};
 
 use crate::authority_client::AuthorityClient;
@@ -188,11 +188,15 @@ impl Watching {
     }
 
     async fn follow(self: &Arc<Self>, backoff: &mut Backoff) -> Result<(), Status> {
-        let kinds = self.kinds.clone();
         let mut fleet = self.client.fleet();
-        let request = fleet.watch(v1::WatchRequest { kinds });
         let Ok(events) = tokio::time::timeout(SNAPSHOT_TIMEOUT, async {
-            let mut events = request.await?.into_inner();
+            let mut events = match fleet.watch(v1::WatchRequest { kinds: self.kinds.clone() }).await {
+                // An authority of an earlier release knows no such kind, and has nothing of it.
+                Err(status) if status.code() == Code::InvalidArgument => {
+                    fleet.watch(v1::WatchRequest { kinds: self.kinds_of_old() }).await?.into_inner()
+                }
+                answer => answer?.into_inner(),
+            };
             let mut snapshot = Vec::new();
             loop {
                 match events.message().await?.and_then(|message| message.event) {
@@ -245,6 +249,12 @@ impl Watching {
             };
             dirty |= self.view.apply(change);
         }
+    }
+
+    /// What is followed, without the kinds of the catalogue.
+    fn kinds_of_old(&self) -> Vec<String> {
+        let is_listed = |kind: &str| Kind::of_document(kind).is_some_and(Kind::is_listed);
+        self.kinds.iter().filter(|kind| !is_listed(kind)).cloned().collect()
     }
 
     fn cache_soon(self: &Arc<Self>) {

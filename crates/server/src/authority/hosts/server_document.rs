@@ -148,6 +148,7 @@ mod tests {
             os_user: String::new(),
             openssh: Some(read.openssh),
             databases_end_to_end: false,
+            kinds: Vec::new(),
         };
         let again = document(&node_yaml(&record)).unwrap();
         assert_eq!((again.id, again.openssh), (Some(record.id), record.openssh.unwrap()));
