@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use metrics::counter;
 use sallyport_access::SessionId;
-use sallyport_ssh::node::{Change, LiveSession, LiveSessions};
+use sallyport_session::{Change, LiveSession, LiveSessions};
 use sallyport_wire::convert;
 use sallyport_wire::v1::{self, ReportSessionsRequest};
 use tokio::sync::mpsc;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use metrics::counter;
 use sallyport_access::Kind;
-use sallyport_ssh::node::LiveSessions;
+use sallyport_session::LiveSessions;
 use sallyport_wire::v1::watch_event::Event as Change;
 use sallyport_wire::{fips, v1};
 use serde::{Deserialize, Serialize};

@@ -125,7 +125,7 @@ impl<T: Clone> Roster<T> {
         others: impl Future<Output = ()>,
     ) -> bool {
         self.0.state().draining = true;
-        if timeout(patience.grace, self.empty()).await.is_err() {
+        if self.emptied(patience.grace).await > 0 {
             self.entries().iter().for_each(cut);
         }
         let over = async {
@@ -153,6 +153,12 @@ impl<T> Roster<T> {
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.0.state().draining
+    }
+
+    /// Waits until none is open, at most so long; gives how many are left.
+    pub async fn emptied(&self, patience: Duration) -> usize {
+        let _ = timeout(patience, self.empty()).await;
+        self.len()
     }
 
     /// Waits until none is open.
@@ -257,5 +263,7 @@ mod tests {
         assert_eq!(ending.reason(), None);
         let never = std::future::pending();
         assert!(!roster.drain(SOON, |_| {}, never).await);
+        let _stays = roster.enter(ending);
+        assert_eq!(roster.emptied(Duration::from_secs(1)).await, 1);
     }
 }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tracing::Span;
 
 use super::connect;
-use super::live::{Entry, Running};
+use super::running::{self, Entry, Running};
 use super::shared::Shared;
 use crate::postgres::startup::{self, CancelKey};
 
@@ -17,9 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Cancels what the session with this key does, for a client at this address.
 pub(crate) async fn cancel(shared: &Shared, key: &CancelKey, client: &str) {
-    let Some(entry) = shared.live.of_key(key) else { return };
+    let Some(entry) = running::of_key(&shared.sessions, key) else { return };
     let failed = forward(shared, &entry).await.err();
-    let about = &entry.about;
+    let about = entry.about.metadata();
     let message = match &failed {
         None => "the client asked to have its statement cancelled".to_owned(),
         Some(problem) => format!("the client asked to have its statement cancelled: {problem}"),

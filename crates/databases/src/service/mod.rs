@@ -10,7 +10,6 @@ mod connect;
 mod control;
 pub mod danger;
 mod folding;
-mod live;
 mod notes;
 mod observer;
 mod pace;
@@ -18,9 +17,9 @@ mod ports;
 mod probe;
 mod provision;
 mod read_ahead;
-mod record;
 pub mod rehearsal;
 mod relay;
+mod running;
 mod session;
 mod settle;
 mod shared;
@@ -32,22 +31,25 @@ mod users;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sallyport_access::SessionId;
+use sallyport_session::{Patience, Stop};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use self::asked::{Asked, Came, Wanted};
 pub use self::connect::ConnectError;
 use self::pace::Pace;
-pub use self::ports::{Credentials, CredentialsError, Directory, Live};
+pub use self::ports::{Credentials, CredentialsError, Directory};
 pub use self::probe::probe;
+use self::running::{Entry, Sessions};
 pub use self::session::not_end_to_end;
 pub use self::shared::Settings;
 use self::shared::{Io, STOPPING, Shared};
 use self::users::Users;
 use crate::postgres::startup::CancelKey;
+
+/// How long a drain waits for sessions that it has cut: each tells its client and its recording, within bounds of its own.
+const CUT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Serves database sessions. Cheap to clone; all clones are one.
 #[derive(Clone)]
@@ -57,7 +59,7 @@ pub struct Service {
 
 impl fmt::Debug for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Service").field("live", &self.shared.live.len()).finish_non_exhaustive()
+        f.debug_struct("Service").field("sessions", &self.sessions()).finish_non_exhaustive()
     }
 }
 
@@ -70,13 +72,7 @@ impl Service {
     }
 
     fn paced(settings: Settings, pace: Pace) -> Self {
-        let shared = Shared {
-            settings,
-            pace,
-            live: live::Table::default(),
-            users: Users::default(),
-            draining: AtomicBool::new(false),
-        };
+        let shared = Shared { settings, pace, sessions: Sessions::default(), users: Users::default() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -105,22 +101,21 @@ impl Service {
     /// Sessions that go on.
     #[must_use]
     pub fn sessions(&self) -> usize {
-        self.shared.live.len()
+        self.shared.sessions.len()
     }
 
-    /// Ends a session; the client reads why. Whether there was one.
-    pub fn end(&self, session: &SessionId, reason: &str) -> bool {
-        self.shared.live.end(Some(session), reason)
+    /// Waits at most so long for the sessions to end; gives how many are left.
+    pub async fn emptied(&self, patience: Duration) -> usize {
+        self.shared.sessions.emptied(patience).await
     }
 
     /// Begins no session any more, waits so long for those that go on, and ends those that are left then.
     pub async fn drain(&self, patience: Duration) {
-        self.shared.draining.store(true, Ordering::Relaxed);
-        if tokio::time::timeout(patience, self.shared.live.empty()).await.is_err() {
-            self.shared.live.end(None, STOPPING);
-            // Each of them tells its client and its recording, within bounds of its own.
-            let _ = tokio::time::timeout(Duration::from_secs(5), self.shared.live.empty()).await;
-        }
+        let cut = |entry: &Arc<Entry>| {
+            entry.ending.end(Stop::Draining(STOPPING));
+        };
+        let patience = Patience { grace: patience, cut: CUT_PATIENCE };
+        let _ = self.shared.sessions.drain(patience, cut, async {}).await;
     }
 }
 

@@ -4,11 +4,12 @@ use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 
 use sallyport_audit::recording::Frame;
+use sallyport_session::Unrecordable;
 
 /// Records frames; the error is why the session has to end.
-pub(crate) type Noting<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
+pub(crate) type Noting<'a> = Pin<Box<dyn Future<Output = Result<(), Unrecordable>> + Send + 'a>>;
 
-/// Frames that are no longer in the tap and not yet in the recording. Whoever waits for them may be given up half way, when
+/// Frames that are no longer with the observer and not yet in the recording. Whoever waits for them may be given up half way, when
 /// something else ends the session: what is here then is gone on with by the next one, in order.
 #[derive(Default)]
 pub(crate) struct Notes<'a> {
@@ -25,7 +26,7 @@ impl<'a> Notes<'a> {
         frames: Vec<Frame>,
         size: usize,
         record: impl Fn(Vec<Frame>, usize) -> Noting<'a>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Unrecordable> {
         {
             let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
             taken.0.extend(frames);

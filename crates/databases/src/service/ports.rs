@@ -1,10 +1,9 @@
-//! Where databases, decisions and credentials come from, and what keeps the list of sessions.
+//! Where databases, decisions and credentials come from.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use sallyport_access::{Database, DatabaseAccount, DatabaseName, DatabasePermit, Identity, Refusal};
-use sallyport_audit::recording::SessionMetadata;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio_rustls::rustls::ClientConfig;
@@ -66,17 +65,4 @@ pub trait Credentials: Send + Sync {
 
     /// The password of [`Wanted::user`] at the database, for a login by password.
     fn password(&self, wanted: &Wanted) -> Option<Zeroizing<String>>;
-}
-
-/// Keeps the list of sessions that go on, from which they are ended.
-pub trait Live: Send + Sync {
-    /// A session begins; when what this gives is dropped, it is over. `recording` says where it is recorded: `node` or `off`.
-    /// `end` cuts the session, and its client reads the reason.
-    fn enter(
-        &self,
-        about: &SessionMetadata,
-        owner: &Identity,
-        recording: &'static str,
-        end: Arc<dyn Fn(&str) + Send + Sync>,
-    ) -> Box<dyn Send + Sync>;
 }

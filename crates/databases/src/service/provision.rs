@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use sallyport_access::DatabaseUserMode;
 use sallyport_audit::Code;
-use sallyport_audit::recording::SessionMetadata;
+use sallyport_session::About;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::admin::{Admin, identifier, literal};
 use super::asked::Wanted;
 use super::connect::ConnectError;
-use super::record;
+
 use super::shared::Shared;
 use super::users::{Joined, User, are_same};
 
@@ -36,7 +36,7 @@ pub(crate) struct Provisioned {
 struct Whom {
     shared: Arc<Shared>,
     user: Arc<User>,
-    about: SessionMetadata,
+    about: About,
     /// As the account that makes users.
     wanted: Wanted,
 }
@@ -53,7 +53,7 @@ enum Done {
 pub(crate) async fn enter(
     shared: &Arc<Shared>,
     wanted: &Wanted,
-    about: &SessionMetadata,
+    about: &About,
 ) -> Result<Option<Provisioned>, ConnectError> {
     if wanted.permit.options().user_mode == DatabaseUserMode::Off {
         return Ok(None);
@@ -155,7 +155,7 @@ impl Provisioned {
             Some(Done::Created) => format!("the database user {} was made", permit.db_user()),
             Some(Done::Changed) => format!("the database user {} was opened", permit.db_user()),
         };
-        let event = record::event(about, Code::DatabaseUserProvisioned).message(message);
+        let event = about.event(Code::DatabaseUserProvisioned).message(message);
         shared.settings.sink.emit(event.field("roles", permit.roles().to_vec()));
         Ok(true)
     }
@@ -253,7 +253,7 @@ impl Whom {
     fn left(&self, why: &str) {
         let message =
             format!("the database user {} could not be closed: {why}", self.wanted.permit.db_user());
-        self.shared.settings.sink.emit(record::event(&self.about, Code::DatabaseUserLeft).message(message));
+        self.shared.settings.sink.emit(self.about.event(Code::DatabaseUserLeft).message(message));
     }
 
     /// Closes the user, if it has no session within so many looks.
@@ -274,16 +274,20 @@ impl Whom {
         let event = match &closed {
             Closed::InUse | Closed::Settled => return Ok(closed),
             Closed::Shut if std::mem::replace(&mut self.user.state().shut, true) => return Ok(closed),
-            Closed::Shut => record::event(&self.about, Code::DatabaseUserDeactivated)
+            Closed::Shut => self
+                .about
+                .event(Code::DatabaseUserDeactivated)
                 .message(format!(
                     "the database user {name} was closed to logins, and a process of it goes on"
                 ))
                 .field("not_dropped", "a process of a session that is over has not ended"),
-            Closed::Dropped => record::event(&self.about, Code::DatabaseUserDropped)
+            Closed::Dropped => self
+                .about
+                .event(Code::DatabaseUserDropped)
                 .message(format!("the database user {name} was dropped")),
             Closed::Deactivated { why } => {
                 let message = format!("the database user {name} was closed to logins");
-                let event = record::event(&self.about, Code::DatabaseUserDeactivated).message(message);
+                let event = self.about.event(Code::DatabaseUserDeactivated).message(message);
                 match why {
                     Some(why) => event.field("not_dropped", why.as_str()),
                     None => event,

@@ -11,17 +11,18 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
+use sallyport_session::limits::words;
+use sallyport_session::{Activity, Record, Stop, Unrecordable};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::io::poll_read_buf;
 
 use super::connect::Upstream;
-use super::control::{Activity, Control, words};
+use super::control::Control;
 use super::notes::Notes;
 use super::observer::{Observer, Taken, Totals};
 use super::pace::Pace;
-use super::record::Record;
 use crate::postgres::error::{Refusal, SqlState};
 use crate::postgres::exchange::{Exchange, FromClient, FromServer};
 use crate::postgres::frame::{Flow, Limits, Malformed, Walked};
@@ -54,7 +55,7 @@ pub(crate) enum End {
     /// What came is not the protocol.
     Malformed { client: bool, error: Malformed },
     /// It may not go on.
-    Cut(String),
+    Cut(Stop),
 }
 
 /// What a session carried.
@@ -195,7 +196,7 @@ impl<'a> Middle<'a> {
 
     /// Puts on record what was seen, once enough is together: the rest follows within [`GATHERED`]. A process that is killed
     /// loses no more of its recordings than what waits for the disk in any case.
-    async fn put(&self, all: bool) -> Result<(), String> {
+    async fn put(&self, all: bool) -> Result<(), Unrecordable> {
         let Taken { frames, size, events, waits } = self.with(|_, observer| observer.take(all));
         if waits {
             self.gathering.notify_one();
@@ -207,11 +208,11 @@ impl<'a> Middle<'a> {
             return Ok(());
         }
         let record: &'a Record = self.record;
-        self.notes.put(frames, size, |frames, size| Box::pin(record.note(frames, size))).await
+        self.notes.put(frames, size, |frames, size| Box::pin(record.frames(frames, size))).await
     }
 
     /// Sees to it that nothing waits for long.
-    async fn gathered(&self) -> String {
+    async fn gathered(&self) -> Unrecordable {
         loop {
             self.gathering.notified().await;
             sleep(GATHERED).await;
@@ -256,7 +257,7 @@ where
             why = &mut cut => (End::Cut(why), false),
             end = &mut downward => (end, true),
             end = from_client(&mut up, &middle) => (end, false),
-            why = middle.gathered() => (End::Cut(why), false),
+            why = middle.gathered() => (End::Cut(why.into()), false),
         };
         if matches!(end, End::Goodbye | End::ClientGone) {
             let patience = if matches!(end, End::ClientGone) { pace.gone } else { pace.goodbye };
@@ -285,11 +286,11 @@ where
             biased;
             why = &mut cut => End::Cut(why),
             end = hear_out(&mut down, &middle) => end,
-            why = middle.gathered() => End::Cut(why),
-            () = sleep(pace.finishes) => End::Cut(format!(
+            why = middle.gathered() => End::Cut(why.into()),
+            () = sleep(pace.finishes) => End::Cut(Stop::Ended(format!(
                 "the client has said goodbye, and its statement has run for {} since",
                 words(pace.finishes)
-            )),
+            ))),
         };
     }
     let (busy, said) =
@@ -346,7 +347,7 @@ where
         // A recording that has failed where it must not ends the session before anything more reaches the database.
         up.held = walked.may_go;
         if let Err(why) = middle.put(false).await {
-            return End::Cut(why);
+            return End::Cut(why.into());
         }
         up.go = std::mem::take(&mut up.held);
         if up.push().await.is_err() {
@@ -388,7 +389,7 @@ where
         // Before anything is waited for: an end that comes meanwhile has to send the rest of the message first.
         down.go = walked.may_go;
         if let Err(why) = middle.put(false).await {
-            return End::Cut(why);
+            return End::Cut(why.into());
         }
         if down.push().await.is_err() {
             return End::ClientGone;
@@ -418,7 +419,7 @@ where
                 let walked = middle.walk_server(&mut down.flow, &down.buffer, false);
                 down.go = walked.may_go;
                 if let Err(why) = middle.put(false).await {
-                    return End::Cut(why);
+                    return End::Cut(why.into());
                 }
                 match walked.failed {
                     Some(error) => return End::Malformed { client: false, error },
@@ -450,7 +451,7 @@ fn last_words(end: &End) -> Option<Refusal> {
         End::Malformed { client: false, error } => {
             Some(Refusal::new(SqlState::ConnectionFailure, format!("from the database: {error}")))
         }
-        End::Cut(why) => Some(Refusal::new(SqlState::AdminShutdown, why.clone())),
+        End::Cut(stop) => Some(Refusal::new(SqlState::AdminShutdown, stop.to_string())),
     }
 }
 

@@ -1,13 +1,13 @@
 //! One session, from the client's startup message to its end.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::{Buf, BytesMut};
 use sallyport_access::{DatabaseAccount, DatabaseName, DatabasePermit};
 use sallyport_audit::recording::database::DatabaseFrame;
-use sallyport_audit::recording::{Exit, SessionMetadata};
+use sallyport_audit::recording::{Body, Exit, SessionMetadata};
 use sallyport_audit::{Code, Event, PHASE};
+use sallyport_session::{About, Activity, How, LiveEntry, LiveSession, NotEntered, Record, Stop};
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
@@ -15,12 +15,11 @@ use tracing::{Span, info_span};
 
 use super::asked::{Asked, Came, Wanted};
 use super::connect::{self, ConnectError, Opened};
-use super::control::{Activity, Control};
-use super::live::{Listed, Running};
+use super::control::Control;
 use super::observer::Observer;
 use super::provision::{self, Provisioned};
-use super::record::{self, Record};
 use super::relay::{self, Carried, End};
+use super::running::{self, Listed, Running};
 use super::settle::Backend;
 use super::shared::{STOPPING, Shared};
 use super::{cancel, unseen};
@@ -37,9 +36,9 @@ const MOST_REQUESTS: usize = 4;
 const TOO_MANY: &str = "too_many_sessions";
 
 /// A session whose database is ready.
-struct Ready<'a> {
-    listed: Listed<'a>,
-    entered: Box<dyn Send + Sync>,
+struct Ready {
+    listed: Listed,
+    entered: LiveEntry,
     wanted: Wanted,
     record: Record,
     provisioned: Option<Provisioned>,
@@ -63,8 +62,8 @@ where
         let encoding = Encoding::greeted(&greeting);
         drop(greeting);
         let options = wanted.permit.options();
-        let about = record.about.clone();
-        let event = move |code| record::event(&about, code);
+        let about = listed.entry().about.clone();
+        let event = move |code| about.event(code);
         let recorded = record.is_recorded().then(|| record.elapsed());
         let observer =
             Observer::new(recorded, options.record_parameters, options.statement_bytes, encoding, event);
@@ -74,10 +73,10 @@ where
             wanted: &wanted,
             record: &record,
             activity: &activity,
-            stop: listed.entry.stop.subscribe(),
+            ending: &listed.entry().ending,
         };
         let cancel = async || {
-            if let Err(problem) = cancel::forward(shared, &listed.entry).await {
+            if let Err(problem) = cancel::forward(shared, listed.entry()).await {
                 tracing::debug!(%problem, "a statement could not be cancelled");
             }
         };
@@ -87,11 +86,11 @@ where
         (End::ClientGone, Carried::default(), stream)
     };
     Box::pin(ends(&end, &carried, record, &activity)).await;
-    let mut backend = Backend { shared, wanted: &wanted, entry: &listed.entry, stream, failed: false };
+    let mut backend = Backend { shared, wanted: &wanted, entry: listed.entry(), stream, failed: false };
     let gone = Box::pin(backend.goes()).await;
     if gone {
         // What is left to do for its user takes nothing of the server's room for sessions.
-        listed.entry.free();
+        listed.entry().free();
     }
     let outlived = match provisioned {
         Some(provisioned) => Box::pin(provisioned.leave(backend.process().filter(|_| !gone))).await,
@@ -106,12 +105,7 @@ where
 }
 
 /// Reads who wants what, decides, records and connects. What goes wrong is told to the client.
-async fn begin<'a, S>(
-    shared: &'a Arc<Shared>,
-    client: &mut S,
-    asked: &Asked,
-    opening: &Span,
-) -> Option<Ready<'a>>
+async fn begin<S>(shared: &Arc<Shared>, client: &mut S, asked: &Asked, opening: &Span) -> Option<Ready>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
@@ -154,31 +148,48 @@ where
     let sink = Arc::clone(&shared.settings.sink);
     let options = wanted.permit.options();
     // Before anything is asked of the server, and held until its process is gone.
-    let Some(listed) = shared.live.add(about.clone(), asked.cancel.clone(), options.max_sessions) else {
-        opening.record("error.type", TOO_MANY);
-        let refusal = too_many(&wanted);
-        let event = refused(shared, asked, &user, &name).message(refusal.message.as_str());
-        shared.settings.sink.emit(event.field("reason", TOO_MANY).field("limit", options.max_sessions));
-        part(client, &refusal.to_bytes()).await;
-        return None;
+    let most = options.max_sessions;
+    let listed = match running::enter(&shared.sessions, about.clone(), asked.cancel.clone(), most) {
+        Ok(listed) => listed,
+        Err(not) => {
+            let (refusal, reason) = match not {
+                NotEntered::Full => (too_many(&wanted), TOO_MANY),
+                NotEntered::Draining => (stopping(), "refused"),
+            };
+            opening.record("error.type", reason);
+            let mut event = refused(shared, asked, &user, &name).message(refusal.message.as_str());
+            if not == NotEntered::Full {
+                event = event.field("reason", TOO_MANY).field("limit", most);
+            }
+            shared.settings.sink.emit(event);
+            part(client, &refusal.to_bytes()).await;
+            return None;
+        }
     };
     let preparing = info_span!(target: PHASE, parent: opening, "recording");
-    let record =
-        match Record::begin(about.clone(), &shared.settings.recorders, wanted.permit.limits(), sink).await {
-            Ok(record) => record,
-            Err(why) => {
-                opening.record("error.type", "not_recordable");
-                let event = refused(shared, asked, &user, &name).message(why.as_str());
-                shared.settings.sink.emit(event);
-                part(client, &Refusal::new(SqlState::SystemError, why).to_bytes()).await;
-                return None;
-            }
-        };
+    let how = How::of(wanted.permit.limits(), "bytes");
+    let record = match Record::begin(about, &shared.settings.recorders, how, sink).await {
+        Ok(record) => record,
+        Err(unrecordable) => {
+            opening.record("error.type", "not_recordable");
+            let why = unrecordable.to_string();
+            let event = refused(shared, asked, &user, &name).message(why.as_str());
+            shared.settings.sink.emit(event);
+            part(client, &Refusal::new(SqlState::SystemError, why).to_bytes()).await;
+            return None;
+        }
+    };
     drop(preparing);
-    let entry = Arc::clone(&listed.entry);
+    // It is the agent that records, whichever host the roles say.
     let place = if record.is_recorded() { "node" } else { "off" };
-    let end = Arc::new(move |reason: &str| entry.end(reason));
-    let entered = shared.settings.live.enter(&about, &asked.identity, place, end);
+    let (ending, about) = (listed.entry().ending.clone(), record.about());
+    tracing::info!(session = %about.session_id, user = about.user, database = about.node, "database session");
+    let entered = shared.settings.live.enter_to_end(
+        LiveSession::new(about.clone(), &asked.identity, place),
+        Arc::new(move |reason: &str| {
+            ending.end(Stop::Ended(reason.to_owned()));
+        }),
+    );
     match open(shared, asked, &wanted, &startup, &listed, opening).await {
         Ok((mut opened, provisioned)) => {
             if let Some(lowered) = lowered {
@@ -201,7 +212,7 @@ async fn open(
     asked: &Asked,
     wanted: &Wanted,
     startup: &Startup,
-    listed: &Listed<'_>,
+    listed: &Listed,
     opening: &Span,
 ) -> Result<(Opened, Option<Provisioned>), ConnectError> {
     let asking = info_span!(target: PHASE, parent: opening, "database.credentials");
@@ -215,7 +226,7 @@ async fn open(
     let ((), tls) = tokio::try_join!(permit, connect::tls_for(shared, wanted))?;
     drop(asking);
     let provisioning = info_span!(target: PHASE, parent: opening, "database.user");
-    let mut provisioned = provision::enter(shared, wanted, &listed.entry.about).await?;
+    let mut provisioned = provision::enter(shared, wanted, &listed.entry().about).await?;
     drop(provisioning);
     let opened = async {
         let begin = async || {
@@ -238,7 +249,7 @@ async fn open(
         Ok((opened, tls)) => {
             let running = Running { database: Arc::clone(&wanted.database), tls, key: opened.key.clone() };
             // It is set here alone, once.
-            let _ = listed.entry.upstream.set(running);
+            let _ = listed.entry().upstream.set(running);
             Ok((opened, provisioned))
         }
         Err(error) => {
@@ -285,8 +296,8 @@ fn decide(
     name: &str,
 ) -> Result<(Wanted, Startup, Option<Lowered>), Refusal> {
     let settings = &shared.settings;
-    if shared.draining.load(Ordering::Relaxed) {
-        return Err(Refusal::new(SqlState::CannotConnectNow, STOPPING));
+    if shared.sessions.is_draining() {
+        return Err(stopping());
     }
     let Some(database) = settings.directory.database(&asked.database) else {
         let message = format!("the agent {} does not serve {}", settings.agent, asked.database);
@@ -327,6 +338,11 @@ fn decide(
     Ok((wanted, startup, lowered))
 }
 
+/// What a user reads whose agent is being stopped.
+fn stopping() -> Refusal {
+    Refusal::new(SqlState::CannotConnectNow, STOPPING)
+}
+
 /// What a user reads who has as many sessions with a database as the roles let one have.
 fn too_many(wanted: &Wanted) -> Refusal {
     let (permit, database) = (&wanted.permit, &wanted.database.name);
@@ -353,8 +369,8 @@ pub fn not_end_to_end(database: &DatabaseName) -> Refusal {
     Refusal::new(SqlState::InvalidAuthorization, message).hint(hint)
 }
 
-fn about(shared: &Shared, asked: &Asked, permit: &DatabasePermit, startup: &Startup) -> SessionMetadata {
-    SessionMetadata {
+fn about(shared: &Shared, asked: &Asked, permit: &DatabasePermit, startup: &Startup) -> About {
+    let metadata = SessionMetadata {
         session_id: asked.session,
         cluster: shared.settings.cluster.clone(),
         user: permit.user().to_string(),
@@ -368,7 +384,9 @@ fn about(shared: &Shared, asked: &Asked, permit: &DatabasePermit, startup: &Star
         term: None,
         size: None,
         application: startup.parameter("application_name").map(str::to_owned),
-    }
+    };
+    // The agent sees the proxy's tunnel, and no client.
+    About::new(metadata).told_by_proxy(true).with("db_name", permit.db_name())
 }
 
 fn refused(shared: &Shared, asked: &Asked, user: &str, name: &str) -> Event {
@@ -426,7 +444,7 @@ where
     record.emit(event);
     part(client, &error.to_bytes(wanted.database.name.as_str())).await;
     let frame = DatabaseFrame::Refused { sqlstate: String::new(), message: error.to_string() };
-    let _ = record.note_one(frame).await;
+    let _ = record.note(Body::Database(Box::new(frame))).await;
     record.finish(Exit::Cut(error.to_string())).await;
 }
 
@@ -452,11 +470,12 @@ async fn ends(end: &End, carried: &Carried, record: Record, activity: &Activity)
             let event = record.event(Code::DatabaseMalformed).message(message.as_str());
             (message.clone(), Exit::Cut(message), Some(event.field("from", whose)))
         }
-        End::Cut(why) => {
+        End::Cut(stop) => {
+            let why = stop.to_string();
             let sqlstate = SqlState::AdminShutdown.code().to_owned();
             frame = Some(DatabaseFrame::Refused { sqlstate, message: why.clone() });
             let event = record.event(Code::DatabaseSessionCut).message(why.as_str());
-            (why.clone(), Exit::Cut(why.clone()), Some(event))
+            (why.clone(), Exit::Cut(why), Some(event))
         }
     };
     if let Some(event) = event {
@@ -474,7 +493,7 @@ async fn ends(end: &End, carried: &Carried, record: Record, activity: &Activity)
         .field("rows", carried.totals.rows);
     record.emit(event);
     if let Some(frame) = frame {
-        let _ = record.note_one(frame).await;
+        let _ = record.note(Body::Database(Box::new(frame))).await;
     }
     record.finish(exit).await;
 }

@@ -16,8 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::admin::{Admin, literal};
 use super::asked::Wanted;
 use super::connect::{self, ConnectError, Upstream};
-use super::live::{Entry, Running};
-use super::record;
+use super::running::{Entry, Running};
 use super::shared::Shared;
 
 /// What is read of a server that does not stop to speak, each time that its end is waited for. One that has more to say
@@ -168,7 +167,10 @@ impl Backend<'_> {
     fn left(&self, failed: Option<ConnectError>) {
         let why = failed
             .map_or_else(|| "it goes on although it was terminated".to_owned(), |error| error.to_string());
-        let mut event = record::event(&self.entry.about, Code::DatabaseBackendLeft)
+        let mut event = self
+            .entry
+            .about
+            .event(Code::DatabaseBackendLeft)
             .message(format!("the session's process at the database has not ended: {why}"));
         if let Some(process) = self.process() {
             event = event.field("process", process);

@@ -1,17 +1,17 @@
 //! What the sessions of a service share.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use sallyport_access::NodeName;
 use sallyport_audit::Sink;
 use sallyport_audit::recording::Recorders;
+use sallyport_session::LiveSessions;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::live;
 use super::pace::Pace;
-use super::ports::{Credentials, Directory, Live};
+use super::ports::{Credentials, Directory};
+use super::running::Sessions;
 use super::users::Users;
 
 /// A client's bytes, whatever they come through.
@@ -29,8 +29,8 @@ pub struct Settings {
     pub directory: Arc<dyn Directory>,
     /// Logins.
     pub credentials: Arc<dyn Credentials>,
-    /// Is told of sessions.
-    pub live: Arc<dyn Live>,
+    /// The list of this host's sessions, of every kind.
+    pub live: LiveSessions,
     /// Takes events.
     pub sink: Arc<dyn Sink>,
     /// Where sessions are recorded.
@@ -49,8 +49,6 @@ pub struct Settings {
 pub(crate) struct Shared {
     pub(super) settings: Settings,
     pub(super) pace: Pace,
-    pub(super) live: live::Table,
+    pub(super) sessions: Sessions,
     pub(super) users: Users,
-    /// No session begins any more.
-    pub(super) draining: AtomicBool,
 }

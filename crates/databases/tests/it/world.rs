@@ -13,19 +13,20 @@ use sallyport_access::{
     RoleName, SessionId, UserName,
 };
 use sallyport_audit::event::MemorySink;
-use sallyport_audit::recording::{Body, Frame, Reader, Recorders, SessionMetadata};
+use sallyport_audit::recording::{Body, Frame, Reader, Recorders};
 use sallyport_audit::{Code, Event};
 use sallyport_ca::{Authority, CaKind, DatabaseServerRequest, issue_database_client, issue_database_server};
 use sallyport_databases::postgres::startup::CancelKey;
 use sallyport_databases::service::danger::{self, Pace};
 use sallyport_databases::service::{
-    Asked, Came, Credentials, CredentialsError, Directory, Live, Service, Settings, Wanted,
+    Asked, Came, Credentials, CredentialsError, Directory, Service, Settings, Wanted,
 };
 use sallyport_sal::algorithm::KeyAlgorithm;
 use sallyport_sal::custody::{SealedCustody, SealingKey};
 use sallyport_sal::hpke::{Kem, RecipientKeys};
 use sallyport_sal::suite::Suite;
 use sallyport_sal::{MemoryKey, Signer};
+use sallyport_session::LiveSessions;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -91,7 +92,6 @@ pub(crate) struct Cluster {
     changes: watch::Sender<u64>,
     configs: Mutex<HashMap<(String, String), Arc<ClientConfig>>>,
     pub(crate) passwords: Mutex<HashMap<String, String>>,
-    pub(crate) entered: Mutex<Vec<SessionMetadata>>,
     /// How those came for whom a permit was asked.
     pub(crate) permitted: Mutex<Vec<Came>>,
     /// For whom it was asked what is held.
@@ -179,24 +179,12 @@ impl Credentials for Cluster {
     }
 }
 
-impl Live for Cluster {
-    fn enter(
-        &self,
-        about: &SessionMetadata,
-        _: &Identity,
-        _: &'static str,
-        _: Arc<dyn Fn(&str) + Send + Sync>,
-    ) -> Box<dyn Send + Sync> {
-        self.entered.lock().unwrap().push(about.clone());
-        Box::new(())
-    }
-}
-
 /// A cluster with an agent that serves one database, `prod`.
 pub(crate) struct World {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) postgres: Postgres,
     pub(crate) service: Service,
+    pub(crate) live: LiveSessions,
     pub(crate) sink: Arc<MemorySink>,
     recordings: tempfile::TempDir,
     key: RecipientKeys,
@@ -237,18 +225,17 @@ impl World {
             changes: watch::channel(0).0,
             configs: Mutex::default(),
             passwords: Mutex::default(),
-            entered: Mutex::default(),
             held: Mutex::default(),
             renewed: Mutex::default(),
             permitted: Mutex::default(),
             asked: Mutex::default(),
         });
         let (recordings, key) = (tempfile::tempdir().unwrap(), RecipientKeys::generate(Kem::X25519).unwrap());
-        let sink = Arc::new(MemorySink::default());
+        let (sink, live) = (Arc::new(MemorySink::default()), LiveSessions::default());
         let settings = Settings {
             directory: cluster.clone(),
             credentials: cluster.clone(),
-            live: cluster.clone(),
+            live: live.clone(),
             sink: sink.clone(),
             recorders: Recorders::open(recordings.path(), key.public()).unwrap(),
             cluster: "example.com".to_owned(),
@@ -257,7 +244,7 @@ impl World {
             patience,
         };
         let service = danger::paced(settings, pace);
-        let world = Self { cluster, postgres, service, sink, recordings, key };
+        let world = Self { cluster, postgres, service, live, sink, recordings, key };
         world.serve(|_| {});
         world
     }

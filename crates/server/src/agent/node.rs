@@ -10,9 +10,10 @@ use sallyport_audit::Sink;
 use sallyport_audit::recording::Recorders;
 use sallyport_ca::keys::SshKeyPair;
 use sallyport_sal::hpke::RecipientPublic;
+use sallyport_session::LiveSessions;
 use sallyport_ssh::door::Early;
 use sallyport_ssh::helper::pam_session;
-use sallyport_ssh::node::{Apart, HostIdentity, LiveSessions, NodeConfig, NodeServer};
+use sallyport_ssh::node::{Apart, HostIdentity, NodeConfig, NodeServer};
 use sallyport_ssh::session::{Helper, LoginRecords, ShadowFile};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -26,9 +27,6 @@ use crate::config::{HostPort, NodeSection};
 use crate::directory::Known;
 use crate::files;
 use crate::host::{Credentials, certificates};
-
-/// How often a drain looks whether the last connection has ended.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What the SSH server starts from.
 pub(crate) struct Start<'a> {
@@ -195,14 +193,7 @@ impl SshNode {
 
     /// Waits for open connections to end; gives how many are left.
     pub(crate) async fn drained(&self, patience: Duration) -> usize {
-        let mut look = tokio::time::interval(LOOK_INTERVAL);
-        let ended = async {
-            while self.connections() > 0 {
-                look.tick().await;
-            }
-        };
-        let _ = tokio::time::timeout(patience, ended).await;
-        self.connections()
+        self.server.emptied(patience).await
     }
 
     /// Cuts what is left, and waits for its records and until what it ran has ended, for at most [`sallyport_ssh::node::CUT_PATIENCE`].

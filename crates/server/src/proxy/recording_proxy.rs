@@ -20,12 +20,12 @@ use sallyport_audit::{Code, Event, Sink};
 use sallyport_ca::keys::SshKeyPair;
 use sallyport_sal::KeyPurpose;
 use sallyport_sal::hpke::RecipientPublic;
+use sallyport_session::LiveSessions;
 use sallyport_ssh::BoxedStream;
 use sallyport_ssh::agent::UserAgent;
 use sallyport_ssh::client::{Credentials, PHASE};
 use sallyport_ssh::node::{
-    AgentLogin, ConnectionInfo, HostIdentity, LiveSessions, LoginBy, NodeConfig, NodeServer, ServerProof,
-    Upstream,
+    AgentLogin, ConnectionInfo, HostIdentity, LoginBy, NodeConfig, NodeServer, ServerProof, Upstream,
 };
 use sallyport_wire::convert::time_from_proto;
 use sallyport_wire::v1::{CertifyForTargetRequest, CertifyTargetRequest, LoginWord};

@@ -13,7 +13,7 @@ use ssh_key::Certificate;
 
 use super::client::Client;
 use crate::BoxedStream;
-use crate::session::{Ended, Input, Kind, Output, Running, Tap, Terminal};
+use crate::session::{Ended, Input, Kind, Observer, Output, Running, Terminal};
 
 /// How somebody has proven who they are.
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +74,7 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
         begun: Option<Running>,
         input: Box<dyn Input>,
         output: Arc<dyn Output>,
-        tap: Arc<dyn Tap>,
+        observer: Arc<dyn Observer>,
     ) -> Ended;
 
     /// Whether files are served there by this program, whatever is asked to serve them.

@@ -8,6 +8,7 @@ use sallyport_access::SessionId;
 use sallyport_access::{Permit, RecordAt, RecordInput, RecordPolicy};
 use sallyport_audit::recording::SessionMetadata;
 use sallyport_audit::{Code, Event};
+use sallyport_session::{About, How, LiveSession};
 use time::OffsetDateTime;
 use tokio::time::timeout;
 
@@ -16,9 +17,9 @@ use super::connection::{Live, Shared, Word};
 use super::copying;
 use super::endpoint::ChannelEndpoint;
 use super::joining::{self, Hub};
-use super::live::Entry;
-use super::record::{How, Record};
+use super::record::{COUNTED, SessionRecord};
 use super::relayed;
+use super::running::RunningSession;
 use super::wanted::{FromClient, GOODBYE, INPUT_RECORDED, Wanted, notify};
 use crate::printable::printable;
 use crate::session::{Channel, Ended, Exit, Input, Kind, Output, left};
@@ -84,12 +85,7 @@ async fn run(endpoint: ChannelEndpoint, wanted: Wanted, place: &dyn Place, permi
     let about = about(&shared, &wanted, permit);
     tracing::Span::current().record("session", about.session_id.to_string());
     let options = permit.options();
-    let how = How {
-        policy: permit.limits().record_session,
-        mode: permit.limits().recording,
-        input: options.record_input,
-        told_by_proxy: shared.info.told_by_proxy,
-    };
+    let how = How::of(permit.limits(), COUNTED);
     if how.policy == RecordPolicy::Strict && how.mode.at != RecordAt::Off && place.reaches_records() {
         shared.refused(shared.event(Code::SessionRefused).message(OWN_ACCOUNT));
         return endpoint.refuse(OWN_ACCOUNT).await;
@@ -97,19 +93,22 @@ async fn run(endpoint: ChannelEndpoint, wanted: Wanted, place: &dyn Place, permi
     let Some(recorders) = &server.recorders else {
         return endpoint.refuse("nothing can be recorded here, so nothing runs here").await;
     };
-    let record = match Record::begin(about, recorders, how, server.sink.clone()).await {
+    let about = About::new(about).told_by_proxy(shared.info.told_by_proxy);
+    let (input, sink) = (options.record_input, server.sink.clone());
+    let record = match SessionRecord::begin(about, recorders, how, input, sink).await {
         Ok(record) => record,
-        Err(stop) => {
-            shared.refused(shared.event(Code::SessionRefused).message(stop.to_string()));
-            return endpoint.refuse(&stop.to_string()).await;
+        Err(unrecordable) => {
+            shared.refused(shared.event(Code::SessionRefused).message(unrecordable.to_string()));
+            return endpoint.refuse(&unrecordable.to_string()).await;
         }
     };
     let _ = live.record.set(record.clone());
     let hub =
         wanted.terminal.as_ref().map(|one| Hub::new(Arc::new(endpoint.clone()), record.clone(), one.size));
     let _listed = shared.identity().map(|owner| {
-        let (about, inbox) = (record.about().clone(), endpoint.inbox.clone());
-        server.live.enter(Entry::new(about, owner, record.place(), inbox, hub.clone()))
+        let session = LiveSession::new(record.about().clone(), owner, record.place());
+        let running = RunningSession::new(session.clone(), endpoint.inbox.clone(), hub.clone());
+        (server.running.enter(running.clone()), server.live.enter(session, running))
     });
 
     notify(&endpoint, record.has_input().then(|| INPUT_RECORDED.to_owned())).await;
@@ -129,7 +128,7 @@ async fn run(endpoint: ChannelEndpoint, wanted: Wanted, place: &dyn Place, permi
             Some(reason) => reason,
             None => endpoint.cut_off().await.unwrap_or_else(|| "the client went away".to_owned()),
         }),
-        stop = record.broken() => Err(stop.to_string()),
+        unrecordable = record.broken() => Err(unrecordable.to_string()),
     };
     let begun = match begun {
         Ok(begun) => begun,
@@ -158,8 +157,8 @@ async fn run(endpoint: ChannelEndpoint, wanted: Wanted, place: &dyn Place, permi
         tokio::select! {
             ended = &mut session => ended,
             // A disk can fail while nothing happens: the session learns of it then, not with its next output.
-            stop = record.broken() => {
-                endpoint.inbox.cut(&stop.to_string());
+            unrecordable = record.broken() => {
+                endpoint.inbox.cut(&unrecordable.to_string());
                 session.await
             }
         }
@@ -180,7 +179,7 @@ async fn run(endpoint: ChannelEndpoint, wanted: Wanted, place: &dyn Place, permi
 /// The session's own variables.
 fn variables(
     endpoint: &ChannelEndpoint,
-    record: &Record,
+    record: &SessionRecord,
     mut variables: Vec<(String, String)>,
 ) -> Vec<(String, String)> {
     let mut set = |name: &str, value: String| variables.push((name.to_owned(), value));
@@ -199,7 +198,7 @@ fn variables(
 async fn reaches(
     endpoint: &ChannelEndpoint,
     place: &dyn Place,
-    record: &Record,
+    record: &SessionRecord,
     agent: bool,
     display: &mut Option<DisplayAsked>,
 ) -> Vec<Reach> {
@@ -232,7 +231,7 @@ async fn reaches(
     reaches
 }
 
-fn announce(record: &Record, request: &Asked, permit: &Permit, endpoint: &ChannelEndpoint) {
+fn announce(record: &SessionRecord, request: &Asked, permit: &Permit, endpoint: &ChannelEndpoint) {
     let about = record.about();
     let mut start = record
         .event(Code::SessionStart)
@@ -254,7 +253,7 @@ fn announce(record: &Record, request: &Asked, permit: &Permit, endpoint: &Channe
     }
 }
 
-fn end_event(record: &Record, ended: &Ended, began: Instant) -> Event {
+fn end_event(record: &SessionRecord, ended: &Ended, began: Instant) -> Event {
     let mut event = record
         .event(Code::SessionEnd)
         .field("bytes_in", ended.bytes_in)

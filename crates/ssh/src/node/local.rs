@@ -19,7 +19,8 @@ use super::x11::Display;
 use crate::BoxedStream;
 use crate::session::logins::{self, LoginRecords, Who};
 use crate::session::{
-    self, Account, Ended, Ends, Input, Output, Ready, Request, Running, ShadowFile, Tap, admission, socket,
+    self, Account, Ended, Ends, Input, Observer, Output, Ready, Request, Running, ShadowFile, admission,
+    socket,
 };
 
 /// This machine and its accounts.
@@ -145,13 +146,13 @@ impl Place for LocalPlace {
         begun: Option<Running>,
         input: Box<dyn Input>,
         output: Arc<dyn Output>,
-        tap: Arc<dyn Tap>,
+        observer: Arc<dyn Observer>,
     ) -> Ended {
         let running = begun.map_or_else(|| self.start(&session), Ok);
         match running {
             Ok(running) => {
                 let _login = self.enter_login(&running, session.from).await;
-                session::run(running, input, output, tap, &self.local.ends).await
+                session::run(running, input, output, observer, &self.local.ends).await
             }
             Err(error) => Ended { exit: None, bytes_in: 0, bytes_out: 0, cut: Some(error) },
         }

@@ -28,7 +28,6 @@ mod forward;
 mod identity;
 mod info;
 mod joining;
-mod live;
 mod local;
 mod opening;
 mod record;
@@ -36,15 +35,14 @@ mod relay;
 mod relayed;
 mod remote;
 mod reserved;
+mod running;
 mod services;
 mod signals;
 mod wanted;
 mod x11;
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -52,7 +50,7 @@ use russh::server::Config;
 use sallyport_audit::Sink;
 use sallyport_audit::recording::Recorders;
 use sallyport_sal::HybridKeyExchange;
-use tokio::sync::Notify;
+use sallyport_session::{LiveSessions, Patience, Place, Roster, Stop};
 
 pub use apart::Apart;
 pub use config::NodeConfig;
@@ -60,8 +58,6 @@ pub(crate) use config::inside;
 pub use directory::Directory;
 pub use identity::{HostIdentity, HostKey, NodeError};
 pub use info::{ConnectionInfo, NativeLogin};
-pub use joining::Participant;
-pub use live::{Change, EndSession, LiveEntry, LiveSession, LiveSessions};
 pub use relay::Relay;
 pub use remote::{AgentLogin, LoginBy, ServerProof, Upstream};
 pub use reserved::JOIN_LOGIN;
@@ -90,9 +86,7 @@ struct Inner {
     services: Arc<Services>,
     ready: Ready,
     ssh: RwLock<Face>,
-    connections: Mutex<HashMap<u64, Arc<Shared>>>,
-    next: AtomicU64,
-    ended: Notify,
+    connections: Roster<Arc<Shared>>,
 }
 
 /// What connections are begun with. Each keeps it to its end.
@@ -175,15 +169,9 @@ impl NodeServer {
         let ssh = RwLock::new(Face::new(&config, host));
         let ready = Ready::new(config.helper.clone());
         let ends = Ends::default();
-        let services = Arc::new(Services { config, directory, sink, recorders, live, ends });
-        Self(Arc::new(Inner {
-            services,
-            ready,
-            ssh,
-            connections: Mutex::default(),
-            next: AtomicU64::new(0),
-            ended: Notify::new(),
-        }))
+        let running = Roster::default();
+        let services = Arc::new(Services { config, directory, sink, recorders, live, running, ends });
+        Self(Arc::new(Inner { services, ready, ssh, connections: Roster::default() }))
     }
 
     /// Proves itself by another key or certificate from the next connection on.
@@ -216,8 +204,8 @@ impl NodeServer {
     ) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let back_end = self.local(&info);
-            let (shared, _listed) = self.enter(back_end, info, Phase::Hello);
-            connection::native::serve(stream, shared, login).await;
+            let open = self.enter(back_end, info, Phase::Hello);
+            connection::native::serve(stream, open.entry().clone(), login).await;
         })
     }
 
@@ -239,12 +227,9 @@ impl NodeServer {
         })
     }
 
-    /// Lists a connection for as long as the second lives.
-    fn enter(&self, back_end: Arc<dyn BackEnd>, info: ConnectionInfo, first: Phase) -> (Arc<Shared>, Listed) {
-        let number = self.0.next.fetch_add(1, Ordering::Relaxed);
-        let shared = Shared::new(self.0.services.clone(), info, back_end, first);
-        self.connections().insert(number, shared.clone());
-        (shared, Listed { server: self.0.clone(), number })
+    /// Counts a connection for as long as the result lives.
+    fn enter(&self, back_end: Arc<dyn BackEnd>, info: ConnectionInfo, first: Phase) -> Place<Arc<Shared>> {
+        self.0.connections.enter(Shared::new(self.0.services.clone(), info, back_end, first))
     }
 
     /// Serves one connection to its end, with a server elsewhere behind it.
@@ -265,12 +250,13 @@ impl NodeServer {
         info: ConnectionInfo,
     ) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let (shared, _listed) = self.enter(back_end, info, Phase::Version);
+            let open = self.enter(back_end, info, Phase::Version);
             // Keeps an RSA key signing.
             let face = self.face();
             // Asked for every connection, so that a change of suite is felt at once.
             let demand = self.0.services.directory.trust().suite().key_exchange();
-            connection::serve(stream, shared, face.manner(&self.0.services.config, demand)).await;
+            let manner = face.manner(&self.0.services.config, demand);
+            connection::serve(stream, open.entry().clone(), manner).await;
         })
     }
 
@@ -292,63 +278,34 @@ impl NodeServer {
     /// Connections that are open.
     #[must_use]
     pub fn connections_open(&self) -> usize {
-        self.connections().len()
+        self.0.connections.len()
     }
 
     /// Sessions that run.
     #[must_use]
     pub fn sessions_running(&self) -> usize {
-        self.connections().values().map(|shared| shared.sessions_running()).sum()
+        self.0.connections.entries().iter().map(|shared| shared.sessions_running()).sum()
+    }
+
+    /// Waits at most so long for the connections to end; gives how many are left.
+    pub async fn emptied(&self, patience: Duration) -> usize {
+        self.0.connections.emptied(patience).await
     }
 
     /// Waits up to `grace` for the connections to end, then cuts those that are left. Waits, at most [`CUT_PATIENCE`], for
     /// the records of sessions and until what they ran has ended where they were cut. The caller has stopped to bring new
     /// connections.
     pub async fn drain(&self, grace: Duration) {
-        if tokio::time::timeout(grace, self.empty()).await.is_err() {
-            for shared in self.connections().values() {
-                shared.cut("this node is stopping");
-            }
-        }
-        let over = async {
-            self.empty().await;
-            self.0.services.ends.over().await;
-        };
-        if tokio::time::timeout(CUT_PATIENCE, over).await.is_err() {
+        let cut = |shared: &Arc<Shared>| shared.cut(Stop::Draining("this node is stopping"));
+        let patience = Patience { grace, cut: CUT_PATIENCE };
+        if !self.0.connections.drain(patience, cut, self.0.services.ends.over()).await {
             tracing::warn!("what some sessions ran is not known to have ended");
         }
-    }
-
-    async fn empty(&self) {
-        loop {
-            let ended = self.0.ended.notified();
-            if self.connections_open() == 0 {
-                return;
-            }
-            ended.await;
-        }
-    }
-
-    fn connections(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Shared>>> {
-        self.0.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for NodeServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NodeServer").field("connections", &self.connections_open()).finish_non_exhaustive()
-    }
-}
-
-/// Takes a connection off the list when its service ends, however it ends.
-struct Listed {
-    server: Arc<Inner>,
-    number: u64,
-}
-
-impl Drop for Listed {
-    fn drop(&mut self) {
-        self.server.connections.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
-        self.server.ended.notify_waiters();
     }
 }

@@ -14,15 +14,14 @@ use sallyport_access::Permit;
 use sallyport_access::{HostId, Identity, Labels, Lock, Node, NodeKind, NodeName, Policies};
 use sallyport_ca::Trust;
 use sallyport_sal::HybridKeyExchange;
+use sallyport_session::LiveSessions;
 use tokio::sync::watch;
 
 use super::backend::{BackEnd, Place, Proof};
 use super::opening::Phase;
 use super::relayed::Nobody;
 use super::remote::RemotePlace;
-use super::{
-    ConnectionInfo, Directory, HostIdentity, LiveSessions, NodeConfig, NodeError, NodeServer, connection,
-};
+use super::{ConnectionInfo, Directory, HostIdentity, NodeConfig, NodeError, NodeServer, connection};
 use crate::client::Settings;
 use crate::{BoxedStream, Stream};
 
@@ -82,7 +81,8 @@ impl Relay {
             let login = settings.login.clone();
             let onward =
                 Onward { login, place: Arc::new(RemotePlace::native(node, settings, self.0.ends())) };
-            let (shared, _listed) = self.0.enter(Arc::new(onward), ConnectionInfo::default(), Phase::Version);
+            let open = self.0.enter(Arc::new(onward), ConnectionInfo::default(), Phase::Version);
+            let shared = open.entry().clone();
             let _cut = shared.line.clone().drop_guard();
             // Keeps an RSA key signing. What the suite asks of key exchanges is for networks, which this connection does not
             // see.

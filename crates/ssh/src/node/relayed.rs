@@ -10,7 +10,7 @@ use super::backend::{Asked, Place};
 use super::endpoint::ChannelEndpoint;
 use super::remote::AGENT_VARIABLE;
 use super::wanted::{FromClient, GOODBYE, Wanted, notify};
-use crate::session::{Happening, Stop, Tap};
+use crate::session::{Happening, Observer, Stop};
 
 /// Hands a session on, and its end back.
 pub(super) async fn session(endpoint: ChannelEndpoint, wanted: Wanted, place: &dyn Place) {
@@ -49,7 +49,7 @@ impl Sink for Nobody {
 }
 
 #[async_trait]
-impl Tap for Nobody {
+impl Observer for Nobody {
     async fn happened(&self, _: Happening) -> Result<(), Stop> {
         Ok(())
     }

@@ -29,7 +29,7 @@ use crate::client::{
     self, ClientError, Connection, Credentials, Display, Endpoint, Extras, NativeExtras, Program,
     RemoteListener, SessionRequest, Settings,
 };
-use crate::session::{Ended, Ends, Input, Kind, Output, Running, Tap, Terminal};
+use crate::session::{Ended, Ends, Input, Kind, Observer, Output, Running, Terminal};
 use crate::{BoxedStream, Stream};
 use carry::{Files, Server, carry, window};
 use lent::{Lent, LentDisplay, agent_of};
@@ -273,7 +273,7 @@ impl Place for RemotePlace {
         _: Option<Running>,
         input: Box<dyn Input>,
         output: Arc<dyn Output>,
-        tap: Arc<dyn Tap>,
+        observer: Arc<dyn Observer>,
     ) -> Ended {
         let cut = |problem| Ended { exit: None, bytes_in: 0, bytes_out: 0, cut: Some(problem) };
         let connection = match self.connection() {
@@ -287,7 +287,7 @@ impl Place for RemotePlace {
         match connection.start(self.request(session)).await {
             Ok(session) => {
                 let server = Server { connection, name: &self.name, ends: &self.ends };
-                carry(session, server, files, input, output, tap).await
+                carry(session, server, files, input, output, observer).await
             }
             Err(error) => cut(describe(&error)),
         }

@@ -13,7 +13,7 @@ use tokio::process::Child;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::task::TaskTracker;
 
-use super::Tap;
+use super::Observer;
 use super::group::Group;
 pub(crate) use super::sweep::SESSION;
 use super::sweep::Sweeper;
@@ -42,7 +42,7 @@ pub(super) async fn see_out(
     mut group: Group,
     cut: bool,
     grace: Duration,
-    tap: Arc<dyn Tap>,
+    observer: Arc<dyn Observer>,
     sweeper: Sweeper,
 ) {
     let began = Instant::now();
@@ -71,7 +71,7 @@ pub(super) async fn see_out(
         traces.kill(&sweeper, reaped).await;
     }
     if let Some(left) = traces.find(&sweeper, reaped).await.and_then(|left| left.told()) {
-        let _ = tap.happened(left).await;
+        let _ = observer.happened(left).await;
     }
     // The runtime reaps the child when it ends; its number is its own until then.
     group.forget();
@@ -135,7 +135,7 @@ mod tests {
     struct Told(std::sync::Mutex<Vec<Happening>>);
 
     #[async_trait::async_trait]
-    impl Tap for Told {
+    impl Observer for Told {
         async fn happened(&self, what: Happening) -> Result<(), super::super::Stop> {
             self.0.lock().unwrap().push(what);
             Ok(())
@@ -161,8 +161,8 @@ mod tests {
             group.signal(Signal::KILL);
         }
         for (child, group) in sessions {
-            let (tap, sweeper) = (told.clone(), ends.sweeper.clone());
-            ends.tasks.spawn(see_out(child, group, true, Duration::from_secs(60), tap, sweeper));
+            let (observer, sweeper) = (told.clone(), ends.sweeper.clone());
+            ends.tasks.spawn(see_out(child, group, true, Duration::from_secs(60), observer, sweeper));
         }
         ends.over().await;
         assert!(told.0.lock().unwrap().is_empty());

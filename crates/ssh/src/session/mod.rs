@@ -2,7 +2,7 @@
 //!
 //! Nothing in here knows SSH. A front door (the SSH server today) turns what its client asks for into a [`Request`],
 //! [`start`]s it, and hands the [`Running`] session to [`run`] with three ends: where input comes from ([`Input`]), where
-//! output goes ([`Output`]), and who is told what happens ([`Tap`]: recording, audit).
+//! output goes ([`Output`]), and who is told what happens ([`Observer`]: recording, audit).
 //!
 //! Back-pressure reaches from end to end. Output is read from the process only when the recording and the client took
 //! what came before, and input counts as consumed only when the process has read it; so what one session can hold in
@@ -42,6 +42,7 @@ pub(crate) use pump::Early;
 pub use pump::{Ended, run};
 pub use ready::Ready;
 pub use rustix::process::Signal;
+pub use sallyport_session::Stop;
 pub use shadow::ShadowFile;
 pub use terminal::{Size, Terminal};
 
@@ -142,7 +143,7 @@ pub trait Output: Send + Sync {
 pub enum Happening {
     /// Output, either kind: as a person at the terminal would see it.
     Output(Bytes),
-    /// Input. Told to the tap always; recorded only where a role wants it.
+    /// Input. Told to the observer always; recorded only where a role wants it.
     Input(Bytes),
     /// The terminal's new size.
     Resize(Size),
@@ -161,15 +162,10 @@ pub enum Happening {
     },
 }
 
-/// The tap wants the session to end, for this reason.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Stop(pub String);
-
 /// Who is told what happens in a session. An answer may take time: the session waits for it.
 #[async_trait]
-pub trait Tap: Send + Sync {
-    /// Something happened. An error ends the session.
+pub trait Observer: Send + Sync {
+    /// Something happened. An error ends the session, for that reason.
     async fn happened(&self, what: Happening) -> Result<(), Stop>;
 }
 

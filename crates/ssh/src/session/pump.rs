@@ -13,7 +13,9 @@ use tokio::time::timeout;
 use super::end::End;
 use super::group::Group;
 use super::process::Running;
-use super::{Channel, Ends, Exit, FileOperation, Gone, Happening, Incoming, Input, Output, Stop, Tap, left};
+use super::{
+    Channel, Ends, Exit, FileOperation, Gone, Happening, Incoming, Input, Observer, Output, Stop, left,
+};
 
 /// How long the end of a process waits for its last output to be delivered before the client is told.
 const LAST_OUTPUT: Duration = Duration::from_millis(250);
@@ -51,7 +53,7 @@ impl From<Gone> for Early {
 
 impl From<Stop> for Early {
     fn from(stop: Stop) -> Self {
-        Self::Cut(stop.0)
+        Self::Cut(stop.to_string())
     }
 }
 
@@ -61,13 +63,13 @@ struct Counts {
     output: AtomicU64,
 }
 
-/// Runs a session to its end: until the process has ended and its output is delivered, the client goes, or the tap
+/// Runs a session to its end: until the process has ended and its output is delivered, the client goes, or the observer
 /// stops it. Dropping the future hangs the session up. What is left to do when a session was cut is a task among `ends`.
 pub async fn run<I: Input>(
     running: Running,
     input: I,
     output: Arc<dyn Output>,
-    tap: Arc<dyn Tap>,
+    observer: Arc<dyn Observer>,
     ends: &Ends,
 ) -> Ended {
     let Running { mut child, mut group, stdin, stdout, stderr, reports, .. } = running;
@@ -77,15 +79,17 @@ pub async fn run<I: Input>(
 
     let early = {
         let (queue, queued) = mpsc::unbounded_channel();
-        let inbound = read_input(input, queue, resizable, &group, tap.as_ref());
+        let inbound = read_input(input, queue, resizable, &group, observer.as_ref());
         let feed = feed_process(stdin, queued, output.as_ref(), &counts);
-        let text = pump_output(&stdout, Channel::Stdout, output.as_ref(), tap.as_ref(), &counts, reports);
+        let text =
+            pump_output(&stdout, Channel::Stdout, output.as_ref(), observer.as_ref(), &counts, reports);
         let errors = async {
             match &stderr {
                 None => Ok(()),
-                Some(end) if reports => pump_reports(end, tap.as_ref()).await,
+                Some(end) if reports => pump_reports(end, observer.as_ref()).await,
                 Some(end) => {
-                    pump_output(end, Channel::Stderr, output.as_ref(), tap.as_ref(), &counts, false).await
+                    pump_output(end, Channel::Stderr, output.as_ref(), observer.as_ref(), &counts, false)
+                        .await
                 }
             }
         };
@@ -106,7 +110,7 @@ pub async fn run<I: Input>(
                     empty = true;
                 }
             }
-            tap.happened(Happening::Exit(exit.clone())).await?;
+            observer.happened(Happening::Exit(exit.clone())).await?;
             output.exited(&exit).await?;
             if !empty && terminal {
                 if let Ok(result) = timeout(TERMINAL_LINGER, &mut drained).await {
@@ -152,7 +156,7 @@ pub async fn run<I: Input>(
             };
             // What ignores the hang-up may not outlive a cut, and what does all the same is told of.
             let sweeper = ends.sweeper.clone();
-            ends.tasks.spawn(left::see_out(child, group, ended.cut.is_some(), CUT_GRACE, tap, sweeper));
+            ends.tasks.spawn(left::see_out(child, group, ended.cut.is_some(), CUT_GRACE, observer, sweeper));
         }
     }
     ended
@@ -180,13 +184,13 @@ fn signal_name(signal: i32) -> String {
     )
 }
 
-/// Takes what comes from the client as it comes; returns when the client has gone or the tap stops the session.
+/// Takes what comes from the client as it comes; returns when the client has gone or the observer stops the session.
 async fn read_input<I: Input>(
     mut input: I,
     queue: mpsc::UnboundedSender<Bytes>,
     terminal: Option<End>,
     group: &Group,
-    tap: &dyn Tap,
+    observer: &dyn Observer,
 ) -> Early {
     // Unbounded in type; the front door bounds what it lets in before it is consumed.
     let mut queue = Some(queue);
@@ -194,7 +198,7 @@ async fn read_input<I: Input>(
         match input.next().await {
             None => return Early::Gone,
             Some(Incoming::Data(bytes)) => {
-                if let Err(stop) = tap.happened(Happening::Input(bytes.clone())).await {
+                if let Err(stop) = observer.happened(Happening::Input(bytes.clone())).await {
                     return stop.into();
                 }
                 if let Some(queue) = &queue {
@@ -208,7 +212,7 @@ async fn read_input<I: Input>(
                     if let Err(error) = terminal.resize(size) {
                         tracing::debug!(%error, "cannot resize a terminal");
                     }
-                    if let Err(stop) = tap.happened(Happening::Resize(size)).await {
+                    if let Err(stop) = observer.happened(Happening::Resize(size)).await {
                         return stop.into();
                     }
                 }
@@ -251,7 +255,7 @@ async fn pump_output(
     end: &End,
     channel: Channel,
     output: &dyn Output,
-    tap: &dyn Tap,
+    observer: &dyn Observer,
     counts: &Counts,
     private: bool,
 ) -> Result<(), Early> {
@@ -261,7 +265,7 @@ async fn pump_output(
                 let length = bytes.len() as u64;
                 // The content of files is not part of a recording: the operations are.
                 if !private {
-                    tap.happened(Happening::Output(bytes.clone())).await?;
+                    observer.happened(Happening::Output(bytes.clone())).await?;
                 }
                 output.data(channel, bytes).await?;
                 counts.output.fetch_add(length, Ordering::Relaxed);
@@ -276,14 +280,14 @@ async fn pump_output(
 }
 
 /// The file service's reports: one JSON object a line. Anything else is its own trouble, for the log.
-async fn pump_reports(end: &End, tap: &dyn Tap) -> Result<(), Early> {
+async fn pump_reports(end: &End, observer: &dyn Observer) -> Result<(), Early> {
     let mut pending: Vec<u8> = Vec::new();
     while let Ok(Some(bytes)) = end.read().await {
         pending.extend_from_slice(&bytes);
         while let Some(at) = pending.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = pending.drain(..=at).collect();
             match serde_json::from_slice::<FileOperation>(&line) {
-                Ok(operation) => tap.happened(Happening::File(operation)).await?,
+                Ok(operation) => observer.happened(Happening::File(operation)).await?,
                 Err(_) => {
                     tracing::warn!(line = %String::from_utf8_lossy(&line).trim_end(), "the file service says");
                 }

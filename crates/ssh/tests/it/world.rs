@@ -120,6 +120,24 @@ pub(crate) fn role(name: &str, logins: &[&str], options: &str) -> String {
 }
 
 /// A host key of the suite's type for the node, with its certificate.
+/// Serves connections on a port of this machine, until the test ends.
+async fn listen(server: NodeServer) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, peer) = listener.accept().await.unwrap();
+            stream.set_nodelay(true).unwrap();
+            let serving = server.clone();
+            tokio::spawn(async move {
+                let info = ConnectionInfo { client_addr: Some(peer), ..ConnectionInfo::default() };
+                serving.serve(stream, info).await;
+            });
+        }
+    });
+    address
+}
+
 fn identity(suite: Suite, host_ca: &Authority, node: &Node) -> HostIdentity {
     let key = SshKeyPair::generate_for(suite, KeyPurpose::HostSsh, "host").unwrap();
     let tls = TlsKey::generate_for(suite, KeyPurpose::HostTls).unwrap();
@@ -206,24 +224,7 @@ impl World {
         let sink = Arc::new(MemorySink::default());
         let recorders = Recorders::open(&directory.path().join("recordings"), recipient.public()).unwrap();
         let server = NodeServer::new(config, &host, cluster.clone(), sink.clone(), recorders);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let serving = server.clone();
-        tokio::spawn(async move {
-            loop {
-                let (stream, peer) = listener.accept().await.unwrap();
-                stream.set_nodelay(true).unwrap();
-                let serving = serving.clone();
-                tokio::spawn(async move {
-                    serving
-                        .serve(
-                            stream,
-                            ConnectionInfo { client_addr: Some(peer), ..ConnectionInfo::default() },
-                        )
-                        .await;
-                });
-            }
-        });
+        let address = listen(server.clone()).await;
         let own = Account::own().unwrap();
         let world =
             Self { suite, directory, cluster, server, sink, address, own, recipient, user_ca, host_ca };
@@ -234,6 +235,29 @@ impl World {
         .unwrap();
         world.issue("alice", &world.card("alice"));
         world
+    }
+
+    /// A server for another node with this label, whose sessions the same host lists, as a proxy that records has them.
+    pub(crate) async fn beside(&self, name: &str, label: (&str, &str)) -> SocketAddr {
+        let node = Arc::new(Node {
+            id: HostId::new(),
+            name: NodeName::new(name).unwrap(),
+            labels: [label].into_iter().collect(),
+            kind: NodeKind::Sallyport,
+        });
+        let host = identity(self.suite, &self.host_ca, &node);
+        let cluster = Arc::new(Cluster {
+            trust: Mutex::new(self.cluster.trust()),
+            node,
+            policies: Mutex::new(self.cluster.policies()),
+            locks: Mutex::new(self.cluster.locks()),
+            changes: watch::channel(0).0,
+            seen: Mutex::default(),
+        });
+        let recorders = Recorders::open(&self.path("beside"), self.recipient.public()).unwrap();
+        let config = NodeConfig { login_records: None, transport: transport(), ..NodeConfig::default() };
+        let (sink, live) = (self.sink.clone(), self.server.live());
+        listen(NodeServer::among(config, &host, cluster, sink, recorders, live)).await
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -355,7 +379,7 @@ impl World {
         self.cluster.changes.send_modify(|count| *count += 1);
     }
 
-    fn options(&self, identity: &str) -> Vec<String> {
+    pub(crate) fn options(&self, identity: &str) -> Vec<String> {
         [
             "-F/dev/null".to_owned(),
             "-oBatchMode=yes".to_owned(),

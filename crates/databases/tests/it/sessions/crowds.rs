@@ -32,7 +32,7 @@ async fn a_user_has_so_many_sessions_with_a_database_and_no_more() {
     assert_eq!((&event.fields["reason"], &event.fields["limit"]), (&"too_many_sessions".into(), &3.into()));
     // Nothing of it has come to the server, and nothing was recorded.
     assert_eq!(world.postgres.sql("select count(*) from pg_stat_activity where usename = 'app'"), "3");
-    assert_eq!(world.cluster.entered.lock().unwrap().len(), 3);
+    assert_eq!(world.live.list().len(), 3);
     // Another database of the cluster has places of its own.
     world.serve(|database| database.name = DatabaseName::new("other").unwrap());
     let asked = world.asked(Duration::from_secs(3600));

@@ -94,7 +94,7 @@ async fn limits_of_time_are_kept() {
         world.set("client_idle_timeout: 1h");
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert_eq!(kept.query("select 1").await, "T|D 1|SELECT 1|Z");
-        assert!(world.service.end(&id, "ended by carol"));
+        assert!(world.live.end(&id, "ended by carol"));
         let text = kept.end().await;
         assert!(text.starts_with("E 57P01 ended by carol"), "{text}");
     };
@@ -153,8 +153,8 @@ async fn a_database_that_dies_and_clients_that_vanish_leave_nothing() {
     slow.say(&[(b'Q', b"select repeat('x', 1000) from generate_series(1, 100000)\0")]).await;
     let stuck = "select count(*) from pg_stat_activity where usename = 'app' and wait_event = 'ClientWrite'";
     world.postgres.until(stuck, "1");
-    let id = world.cluster.entered.lock().unwrap().last().unwrap().session_id;
-    world.service.end(&id, "too slow");
+    let id = world.live.list().last().unwrap().about.session_id;
+    assert!(world.live.end(&id, "too slow"));
     world.quiet().await;
     gone(&world).await;
     drop(slow);

@@ -119,7 +119,7 @@ async fn statements_are_run_and_put_on_record() {
     ] {
         assert!(all.contains(part), "{part} is not in\n{all}");
     }
-    assert_eq!(world.cluster.entered.lock().unwrap()[0].session_id, session);
+    assert_eq!(world.of(&Code::DatabaseSessionStart)[0].session_id, session.to_string());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -54,7 +54,7 @@ async fn a_statement_that_catches_its_cancellation_ends_with_its_session() {
     client.answers().await;
     client.say(&[(b'Q', STUBBORN)]).await;
     world.postgres.until(ROWS, "t");
-    assert!(world.service.end(&session, "ended by carol"));
+    assert!(world.live.end(&session, "ended by carol"));
     let text = client.end().await;
     assert!(text.contains("E 57P01 ended by carol"), "{text}");
     world.quiet().await;

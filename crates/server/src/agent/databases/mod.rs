@@ -17,18 +17,18 @@ use sallyport_access::{
     ClusterName, Database, DatabaseAccount, DatabaseName, DatabasePermit, HostId, Identity, NodeName,
     Refusal, SessionId,
 };
-use sallyport_audit::recording::{Recorders, SessionMetadata};
+use sallyport_audit::recording::Recorders;
 use sallyport_audit::{Code, Event, PHASE, Sink};
 use sallyport_databases::postgres::error::{Refusal as Refused, SqlState};
 use sallyport_databases::postgres::startup::CancelKey;
-use sallyport_databases::service::{Asked, Came, Directory, Live, Service, Settings};
-use sallyport_ssh::node::LiveSessions;
+use sallyport_databases::service::{Asked, Came, Directory, Service, Settings};
+use sallyport_session::LiveSessions;
 use sallyport_wire::stream_header::{CancelTarget, PostgresTarget, UserCertificate};
 use sallyport_wire::tunnel;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::{Span, info, info_span, warn};
+use tracing::{Span, info_span, warn};
 
 use self::credentials::AgentCredentials;
 use self::endpoint::{Endpoint, Proven};
@@ -41,8 +41,6 @@ use crate::host::Credentials;
 
 /// How long a database may take to be reached and to let somebody in.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How often a drain looks whether the last session has ended.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What the service of databases starts from.
 pub(crate) struct Start<'a> {
@@ -91,7 +89,7 @@ impl AgentDatabases {
             credentials,
             sink: Arc::clone(&sink),
             recorders,
-            live: Arc::new(Listing(live)),
+            live,
             cluster: cluster.to_string(),
             agent: name,
             agent_id: id.to_string(),
@@ -219,14 +217,7 @@ impl AgentDatabases {
 
     /// Waits for open sessions to end; gives how many are left.
     pub(crate) async fn drained(&self, patience: Duration) -> usize {
-        let mut look = tokio::time::interval(LOOK_INTERVAL);
-        let ended = async {
-            while self.sessions() > 0 {
-                look.tick().await;
-            }
-        };
-        let _ = tokio::time::timeout(patience, ended).await;
-        self.sessions()
+        self.service.emptied(patience).await
     }
 
     /// Cuts what is left, and waits for its records and until the database has ended it.
@@ -314,21 +305,5 @@ impl Directory for Known {
 
     fn changes(&self) -> watch::Receiver<u64> {
         self.view.changes()
-    }
-}
-
-/// The list of the sessions of this host, which SSH has, too.
-struct Listing(LiveSessions);
-
-impl Live for Listing {
-    fn enter(
-        &self,
-        about: &SessionMetadata,
-        owner: &Identity,
-        recording: &'static str,
-        end: Arc<dyn Fn(&str) + Send + Sync>,
-    ) -> Box<dyn Send + Sync> {
-        info!(session = %about.session_id, user = about.user, database = about.node, "database session");
-        Box::new(self.0.enter_other(about.clone(), owner, recording, end))
     }
 }

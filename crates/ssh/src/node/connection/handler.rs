@@ -6,6 +6,7 @@ use std::sync::Arc;
 use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey};
 use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Pty, Sig};
 use sallyport_audit::recording::Direction;
+use sallyport_session::Stop;
 use ssh_key::Certificate;
 use tracing::Instrument;
 
@@ -152,7 +153,7 @@ impl Connection {
     /// Holds the client to what it was granted.
     fn came(&mut self, id: ChannelId, length: usize, session: &Session) -> bool {
         self.inbound.came(id, length, session).unwrap_or_else(|error: PastWindow| {
-            self.shared.cut(&error.to_string());
+            self.shared.cut(Stop::Ended(error.to_string()));
             false
         })
     }
@@ -212,7 +213,7 @@ impl Handler for Connection {
         self.shared.opening.reached(Phase::Channel);
         self.inbound.met(session.remote_sshid());
         self.shared.touch();
-        self.shared.wake.notify_one();
+        self.shared.decided.notify_one();
         Ok(())
     }
 

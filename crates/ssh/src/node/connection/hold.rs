@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sallyport_audit::Code;
+use sallyport_session::{Stop, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::limits::Verdict;
+use super::limits;
 use super::shared::Shared;
 
 /// How long a client has to hear of the end after it was told, before its line is dropped.
@@ -22,41 +23,20 @@ pub(super) async fn hold<T, F: Future<Output = ()>>(
     let login_timeout = shared.server.config.login_timeout;
     let login_deadline = tokio::time::sleep_until(began + login_timeout);
     tokio::pin!(login_deadline);
-    let mut changes = shared.server.directory.changes();
-    let mut changes_end = false;
-    let mut warned = false;
     let mut nowhere_to_go = shared.back_end.gone();
-    let (reason, is_ours) = loop {
-        let ask_again = match shared.limits(warned) {
-            Verdict::Over(reason) => break (reason, true),
-            Verdict::Warn(told) => {
-                warned = true;
-                shared.tell_terminals(&told);
-                continue;
-            }
-            Verdict::Fine(ask_again) => ask_again,
-        };
+    let (stop, is_ours) = loop {
         tokio::select! {
             ended = &mut session => return Some(ended),
             () = &mut login_deadline, if shared.access.get().is_none() => {
-                break (format!("no login within {} s", login_timeout.as_secs()), true);
+                break (Stop::Ended(format!("no login within {} s", login_timeout.as_secs())), true);
             }
-            () = shared.wake.notified() => {
-                // A lock may have come while the login was decided.
-                if let Some(reason) = shared.ending() {
-                    break (reason, true);
-                }
-            }
-            changed = changes.changed(), if !changes_end => {
-                changes_end = changed.is_err();
-                if let Some(reason) = shared.locked() {
-                    break (reason, true);
-                }
-            }
-            reason = &mut nowhere_to_go => break (reason, false),
-            () = sleep(ask_again) => {}
+            // A lock may have come while the login was decided, and limits count from now on: both are asked anew.
+            () = shared.decided.notified() => {}
+            stop = watch::stopped(shared.as_ref(), &shared.ending, None) => break (stop, true),
+            reason = &mut nowhere_to_go => break (Stop::Ended(reason), false),
         }
     };
+    let reason = limits::told(&stop);
     tracing::info!(%reason, "cutting a connection");
     if is_ours {
         let sessions = shared.sessions_running();
@@ -65,7 +45,7 @@ pub(super) async fn hold<T, F: Future<Output = ()>>(
             shared.server.sink.emit(event.field("sessions", sessions));
         }
         // Otherwise whoever was there has told the sessions, or they find that nobody is.
-        shared.cut(&reason);
+        shared.cut(stop);
     }
     // The sessions say it on their standard error; when they have, or have had their time, the line goes.
     let sessions_gone = async {

@@ -77,7 +77,7 @@ async fn greet(mut line: impl Stream, shared: &Arc<Shared>, login: NativeLogin) 
         let _ = mux.answer(&Frame::Welcome { version: VERSION });
         let access = login::enter(shared, &user, login.identity, Proof::Native).await;
         let _ = shared.access.set(access);
-        shared.wake.notify_one();
+        shared.decided.notify_one();
         shared.touch();
     }
     let face = Face { shared: shared.clone(), mux: mux.clone(), listening: Arc::default() };

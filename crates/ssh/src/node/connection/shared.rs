@@ -9,19 +9,21 @@ use russh::ChannelId;
 use sallyport_access::Permit;
 use sallyport_access::{Identity, Login};
 use sallyport_audit::{Code, Event};
+use sallyport_session::limits::{Limit, Moment, Verdict, judge};
+use sallyport_session::{Activity, Denied, Ending, Stop, Watched};
 use time::OffsetDateTime;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
-use super::limits::{self, Moment, Verdict};
+use super::limits;
 use crate::capabilities::{Offered, Sighting, Whose};
 use crate::inbound::{Gate, Inbox, Pressure};
 use crate::node::backend::{BackEnd, Place};
 use crate::node::info::ConnectionInfo;
 use crate::node::opening::{Opening, Phase};
-use crate::node::record::Record;
+use crate::node::record::SessionRecord;
 use crate::node::reserved::JOIN_LOGIN;
 use crate::node::services::Services;
 use crate::session::{Channel, Output};
@@ -78,12 +80,13 @@ pub(in crate::node) struct Shared {
     /// Inboxes of channels that the node has opened, between russh and whoever opened them.
     opened: Mutex<HashMap<ChannelId, Slot>>,
     pub(in crate::node) forwards: AtomicUsize,
-    began: Instant,
-    /// Milliseconds after `began` of the last thing that the person did.
-    active: AtomicUsize,
+    /// Since the connection began.
+    activity: Activity,
     pub(super) refused: AtomicBool,
-    cut: Mutex<Option<String>>,
-    pub(super) wake: tokio::sync::Notify,
+    /// Why the connection ends, once it does.
+    pub(super) ending: Ending,
+    /// The login is decided: the connection is watched by its answer.
+    pub(super) decided: tokio::sync::Notify,
     pub(in crate::node) line: CancellationToken,
     /// Whether the connection is read.
     pub(super) gate: Arc<Gate>,
@@ -92,7 +95,7 @@ pub(in crate::node) struct Shared {
 /// A session that runs.
 pub(in crate::node) struct Live {
     pub(in crate::node) inbox: Arc<Inbox>,
-    pub(in crate::node) record: OnceLock<Arc<Record>>,
+    pub(in crate::node) record: OnceLock<Arc<SessionRecord>>,
     /// Where its person reads, when they sit at a terminal.
     pub(in crate::node) terminal: OnceLock<Arc<dyn Output>>,
 }
@@ -125,11 +128,10 @@ impl Shared {
             live: Mutex::default(),
             opened: Mutex::default(),
             forwards: AtomicUsize::new(0),
-            began: Instant::now(),
-            active: AtomicUsize::new(0),
+            activity: Activity::new(),
             refused: AtomicBool::new(false),
-            cut: Mutex::default(),
-            wake: tokio::sync::Notify::new(),
+            ending: Ending::default(),
+            decided: tokio::sync::Notify::new(),
             line: CancellationToken::new(),
             gate: Arc::default(),
         })
@@ -174,20 +176,12 @@ impl Shared {
     }
 
     /// Ends the connection and its sessions, and tells the person why.
-    pub(in crate::node) fn cut(&self, reason: &str) {
-        let mut cut = self.cut.lock().unwrap_or_else(PoisonError::into_inner);
-        if cut.is_none() {
-            *cut = Some(reason.to_owned());
-        }
-        drop(cut);
+    pub(in crate::node) fn cut(&self, stop: Stop) {
+        let told = limits::told(&stop);
+        self.ending.end(stop);
         for live in self.live().iter().filter_map(Weak::upgrade) {
-            live.inbox.cut(reason);
+            live.inbox.cut(&told);
         }
-        self.wake.notify_one();
-    }
-
-    pub(super) fn cut_reason(&self) -> Option<String> {
-        self.cut.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn live(&self) -> MutexGuard<'_, Vec<Weak<Live>>> {
@@ -209,41 +203,23 @@ impl Shared {
     }
 
     /// The records of the sessions that run on this connection.
-    pub(in crate::node) fn records(&self) -> Vec<Arc<Record>> {
+    pub(in crate::node) fn records(&self) -> Vec<Arc<SessionRecord>> {
         self.live().iter().filter_map(Weak::upgrade).filter_map(|live| live.record.get().cloned()).collect()
     }
 
     /// The person did something.
     pub(in crate::node) fn touch(&self) {
-        let now = usize::try_from(self.began.elapsed().as_millis()).unwrap_or(usize::MAX);
-        self.active.store(now, Ordering::Relaxed);
-    }
-
-    /// What the limits of whoever is on this connection say now.
-    pub(super) fn limits(&self, warned: bool) -> Verdict {
-        let Some(granted) = self.granted() else { return Verdict::Fine(Duration::from_secs(3600)) };
-        let moment = Moment {
-            lasted: granted.since.elapsed(),
-            idle: self.idle(),
-            now: OffsetDateTime::now_utc(),
-            warned,
-        };
-        limits::judge(&granted.permit, moment)
+        self.activity.note();
     }
 
     /// Tells the people who sit at terminals of this connection; nobody is waited for.
-    pub(super) fn tell_terminals(&self, message: &str) {
+    fn tell_terminals(&self, message: &str) {
         for live in self.live().iter().filter_map(Weak::upgrade) {
             if let Some(terminal) = live.terminal.get().cloned() {
                 let text = format!("\r\nsallyport: {message}\r\n");
                 tokio::spawn(async move { terminal.data(Channel::Stderr, text.into()).await });
             }
         }
-    }
-
-    fn idle(&self) -> Duration {
-        let active = Duration::from_millis(self.active.load(Ordering::Relaxed) as u64);
-        self.began.elapsed().saturating_sub(active)
     }
 
     /// Tells what the client can do and whose it is: of somebody who is known at once, of others when they are gone.
@@ -368,8 +344,8 @@ impl Shared {
     }
 
     /// Why the connection ends, where it has been cut or the lock has come that will cut it.
-    pub(super) fn ending(&self) -> Option<String> {
-        self.cut_reason().or_else(|| self.locked())
+    fn stop(&self) -> Option<Stop> {
+        self.ending.reason().or_else(|| self.locked().map(Stop::Denied))
     }
 
     /// Why a client that has gone was cut off, if it was. The proxy may have heard of the lock, and cut the connection,
@@ -378,8 +354,8 @@ impl Shared {
         let mut changes = self.server.directory.changes();
         let heard = async {
             loop {
-                if let Some(reason) = self.ending() {
-                    return Some(reason);
+                if let Some(stop) = self.stop() {
+                    return Some(limits::told(&stop));
                 }
                 // A client that closes one channel, and keeps the connection, was cut by nobody.
                 if self.granted().is_none() || inbox.is_hung_up() || changes.changed().await.is_err() {
@@ -391,7 +367,7 @@ impl Shared {
     }
 
     /// The lock that keeps out whoever is on this connection, if one has come.
-    pub(super) fn locked(&self) -> Option<String> {
+    fn locked(&self) -> Option<Denied> {
         let (identity, login) = match self.access.get()? {
             Access::Granted(granted) => (&granted.identity, Some(&granted.login)),
             Access::Joining(identity) => (identity.as_ref(), None),
@@ -401,6 +377,34 @@ impl Shared {
         directory
             .policies()
             .locked(identity, &*directory.node(), login, &directory.locks(), OffsetDateTime::now_utc())
-            .map(|refusal| refusal.public_message())
+            .map(Denied::from)
+    }
+}
+
+impl Watched for Shared {
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.server.directory.changes()
+    }
+
+    /// Sessions that go on are ended by locks; the roles are asked at each beginning.
+    fn denied(&self, _: OffsetDateTime) -> Option<Denied> {
+        self.locked()
+    }
+
+    fn verdict(&self, warned: bool) -> Verdict {
+        let Some(granted) = self.granted() else { return Verdict::UNLIMITED };
+        let permit = &granted.permit;
+        let moment = Moment {
+            lasted: granted.since.elapsed(),
+            idle: self.activity.idle(),
+            now: OffsetDateTime::now_utc(),
+            warned,
+        };
+        judge(permit.limits(), permit.valid_until(), moment)
+    }
+
+    fn warn(&self, left: Duration, limit: Limit) {
+        let reason = limits::words(limit);
+        self.tell_terminals(&format!("this connection ends in {} s: {reason}", left.as_secs()));
     }
 }

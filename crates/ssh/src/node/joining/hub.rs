@@ -11,13 +11,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sallyport_access::JoinMode;
 use sallyport_audit::recording::Body;
-use time::OffsetDateTime;
+use sallyport_session::Participant;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::node::record::Record;
+use crate::node::record::SessionRecord;
 use crate::session::{Channel, Exit, Gone, Incoming, Input, Output, Size};
 
 /// The last output, from which the screen is drawn for who joins.
@@ -32,17 +31,6 @@ const MOST: usize = 32;
 const NOTICE: Duration = Duration::from_secs(2);
 /// A screen is drawn no larger than this.
 const LARGEST: (NonZeroU16, NonZeroU16) = (NonZeroU16::new(400).unwrap(), NonZeroU16::new(1000).unwrap());
-
-/// Who takes part, as lists tell it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Participant {
-    /// Their name.
-    pub user: String,
-    /// How.
-    pub mode: JoinMode,
-    /// Since when.
-    pub since: OffsetDateTime,
-}
 
 struct Member {
     who: Participant,
@@ -80,7 +68,7 @@ pub(in crate::node) struct Hub {
     /// Peers may type more.
     room: Notify,
     owner: Arc<dyn Output>,
-    record: Arc<Record>,
+    record: Arc<SessionRecord>,
 }
 
 /// What there is for one who takes part.
@@ -94,7 +82,7 @@ pub(super) enum Next {
 }
 
 impl Hub {
-    pub(in crate::node) fn new(owner: Arc<dyn Output>, record: Arc<Record>, size: Size) -> Arc<Self> {
+    pub(in crate::node) fn new(owner: Arc<dyn Output>, record: Arc<SessionRecord>, size: Size) -> Arc<Self> {
         let state = State { owner: size, applied: size, ..State::default() };
         Arc::new(Self {
             state: Mutex::new(state),

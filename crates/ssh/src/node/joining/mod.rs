@@ -12,15 +12,15 @@ use sallyport_access::{Identity, JoinTarget, SessionId};
 use sallyport_access::{JoinMode, JoinPermit};
 use sallyport_audit::recording::SessionMetadata;
 use sallyport_audit::{Code, Event};
+use sallyport_session::Participant;
 use time::OffsetDateTime;
 use tokio::time::{sleep, timeout};
 
 pub(super) use hub::Hub;
 use hub::Next;
-pub use hub::Participant;
 
 use super::endpoint::ChannelEndpoint;
-use super::live::Entry;
+use super::running::RunningSession;
 use super::wanted::{INPUT_RECORDED, Wanted};
 use crate::printable::printable;
 use crate::session::{Channel, Exit, Incoming, Kind, Output};
@@ -57,7 +57,7 @@ pub(super) async fn serve(endpoint: ChannelEndpoint, wanted: Wanted, identity: I
         Ok(asked) => asked,
         Err(message) => return endpoint.refuse(&message).await,
     };
-    let Some(entry) = shared.server.live.find(&id) else {
+    let Some(entry) = shared.server.running.find(|one| one.about().session_id == id) else {
         let message = format!("no session {id} runs on this node; see: sallyport sessions ls");
         return endpoint.refuse(&refuse(message)).await;
     };
@@ -151,7 +151,7 @@ fn asked(line: &str) -> Result<(SessionId, JoinMode), String> {
 fn may(
     endpoint: &ChannelEndpoint,
     identity: &Identity,
-    entry: &Entry,
+    entry: &RunningSession,
     mode: JoinMode,
 ) -> Result<JoinPermit, String> {
     let directory = &endpoint.shared.server.directory;
@@ -167,7 +167,7 @@ fn may(
 async fn not_any_more(
     endpoint: &ChannelEndpoint,
     identity: &Identity,
-    entry: &Entry,
+    entry: &RunningSession,
     mode: JoinMode,
     permit: &JoinPermit,
 ) -> String {

@@ -12,9 +12,9 @@ use super::again::again;
 use crate::client::{self, Connection, Session, SessionInput, SessionOutput, WindowSize};
 use crate::node::endpoint::REFUSED_STATUS;
 use crate::session::{
-    Channel, Early, Ended, Ends, Exit, Happening, Incoming, Input, Output, Signal, Size, Stop, Tap,
+    Channel, Early, Ended, Ends, Exit, Happening, Incoming, Input, Observer, Output, Signal, Size, Stop,
 };
-use crate::sftp::observe::{Observer, Seen};
+use crate::sftp::observe::{self, Seen};
 use crate::sftp::passing::Passed;
 
 /// What the server is asked to send to the process of a session that was cut, one after the other. sshd sends it to the process
@@ -81,9 +81,9 @@ struct Carrying<'a> {
     connection: &'a Connection,
     name: &'a str,
     output: &'a dyn Output,
-    tap: &'a dyn Tap,
+    observer: &'a dyn Observer,
     /// Where files are transferred: the content is not part of a recording, the operations are.
-    observer: Option<Mutex<Observer>>,
+    files: Option<Mutex<observe::Observer>>,
     exit: OnceLock<Exit>,
     /// The server runs nothing, and has said so.
     refused: AtomicBool,
@@ -108,18 +108,18 @@ pub(super) async fn carry(
     files: Option<Files>,
     input: Box<dyn Input>,
     output: Arc<dyn Output>,
-    tap: Arc<dyn Tap>,
+    observer: Arc<dyn Observer>,
 ) -> Ended {
     let Server { connection, name, ends } = server;
     let (to_server, mut from_server) = session.split();
     let mut hang_up = HangUp { input: Some(to_server.clone()), told: false, ends: ends.clone() };
-    let told = Arc::clone(&tap);
+    let told = Arc::clone(&observer);
     let carrying = Carrying {
         connection,
         name,
         output: output.as_ref(),
-        tap: tap.as_ref(),
-        observer: files.map(|files| Mutex::new(Observer::new(files.hashes))),
+        observer: observer.as_ref(),
+        files: files.map(|files| Mutex::new(observe::Observer::new(files.hashes))),
         exit: OnceLock::new(),
         refused: AtomicBool::new(false),
         bytes_in: AtomicU64::new(0),
@@ -170,7 +170,7 @@ pub(super) async fn carry(
     }
     for operation in carrying.unclosed() {
         if let Err(stop) = carrying.file(operation).await {
-            cut.get_or_insert(stop.0);
+            cut.get_or_insert(stop.to_string());
         }
     }
     Ended {
@@ -199,7 +199,7 @@ async fn exit_of(from_server: &mut SessionOutput) -> bool {
 }
 
 /// Ends what a session that was cut runs: closing the channel ends nothing that does not read or write.
-async fn end(to_server: SessionInput, mut from_server: SessionOutput, tap: Arc<dyn Tap>) {
+async fn end(to_server: SessionInput, mut from_server: SessionOutput, observer: Arc<dyn Observer>) {
     let signals = async {
         // What reads ends by this, also where sshd passes on no signals: to subsystems and forced commands.
         let _ = to_server.eof().await;
@@ -220,15 +220,18 @@ async fn end(to_server: SessionInput, mut from_server: SessionOutput, tap: Arc<d
     drop(from_server);
     let _ = timeout(CUT_GRACE, to_server.close()).await;
     if !ended {
-        let _ = tap.happened(Happening::Outlived).await;
+        let _ = observer.happened(Happening::Outlived).await;
     }
 }
 
 impl Carrying<'_> {
-    fn observe<T>(&self, read: impl FnOnce(&mut Observer) -> Result<T, String>) -> Result<Option<T>, Early> {
-        let Some(observer) = &self.observer else { return Ok(None) };
-        let mut observer = observer.lock().unwrap_or_else(PoisonError::into_inner);
-        read(&mut observer)
+    fn observe<T>(
+        &self,
+        read: impl FnOnce(&mut observe::Observer) -> Result<T, String>,
+    ) -> Result<Option<T>, Early> {
+        let Some(files) = &self.files else { return Ok(None) };
+        let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
+        read(&mut files)
             .map(Some)
             .map_err(|problem| Early::Cut(format!("this file transfer cannot be recorded: {problem}")))
     }
@@ -248,11 +251,11 @@ impl Carrying<'_> {
             }
             None => {}
         }
-        self.tap.happened(Happening::File(operation)).await
+        self.observer.happened(Happening::File(operation)).await
     }
 
     fn unclosed(&self) -> Vec<Seen> {
-        self.observe(|observer| Ok(observer.finish())).ok().flatten().unwrap_or_default()
+        self.observe(|files| Ok(files.finish())).ok().flatten().unwrap_or_default()
     }
 
     /// Takes what comes from the client as it comes; returns when the client has gone or the session is to end.
@@ -267,10 +270,10 @@ impl Carrying<'_> {
             match input.next().await {
                 None => return Early::Gone,
                 Some(Incoming::Data(bytes)) => {
-                    if let Err(stop) = self.tap.happened(Happening::Input(bytes.clone())).await {
+                    if let Err(stop) = self.observer.happened(Happening::Input(bytes.clone())).await {
                         return stop.into();
                     }
-                    if let Err(early) = self.observe(|observer| observer.client(&bytes)) {
+                    if let Err(early) = self.observe(|files| files.client(&bytes)) {
                         return early;
                     }
                     if let Some(queue) = &queue {
@@ -281,7 +284,7 @@ impl Carrying<'_> {
                 Some(Incoming::Eof) => queue = None,
                 Some(Incoming::Resize(size)) => {
                     let _ = to_server.resize(window(size)).await;
-                    if let Err(stop) = self.tap.happened(Happening::Resize(size)).await {
+                    if let Err(stop) = self.observer.happened(Happening::Resize(size)).await {
                         return stop.into();
                     }
                 }
@@ -310,18 +313,18 @@ impl Carrying<'_> {
         while let Some(output) = from_server.next().await {
             match output {
                 client::Output::Stdout(bytes) => {
-                    match self.observe(|observer| observer.server(&bytes))? {
+                    match self.observe(|files| files.server(&bytes))? {
                         Some(operations) => {
                             for operation in operations {
                                 self.file(operation).await?;
                             }
                         }
-                        None => self.tap.happened(Happening::Output(bytes.clone())).await?,
+                        None => self.observer.happened(Happening::Output(bytes.clone())).await?,
                     }
                     self.send(Channel::Stdout, bytes).await?;
                 }
                 client::Output::Stderr(bytes) => {
-                    self.tap.happened(Happening::Output(bytes.clone())).await?;
+                    self.observer.happened(Happening::Output(bytes.clone())).await?;
                     self.send(Channel::Stderr, bytes).await?;
                 }
                 client::Output::Started => {}
@@ -371,7 +374,7 @@ impl Carrying<'_> {
             }
         };
         let _ = self.exit.set(exit.clone());
-        self.tap.happened(Happening::Exit(exit.clone())).await?;
+        self.observer.happened(Happening::Exit(exit.clone())).await?;
         self.output.exited(&exit).await?;
         self.output.finished().await?;
         Ok(())

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use sallyport_audit::Code;
 use sallyport_ssh::session::{
-    self, Account, Channel, Ends, Exit, Gone, Happening, Helper, Incoming, Input, Kind, Output, Ready,
-    Request, Stop, Tap,
+    self, Account, Channel, Ends, Exit, Gone, Happening, Helper, Incoming, Input, Kind, Observer, Output,
+    Ready, Request, Stop,
 };
 use tokio::process::Child;
 
@@ -52,7 +52,7 @@ impl Output for CutOff {
 }
 
 #[async_trait]
-impl Tap for CutOff {
+impl Observer for CutOff {
     async fn happened(&self, _: Happening) -> Result<(), Stop> {
         Ok(())
     }

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::world::{World, ok, output, started, text, until};
+use crate::world::{Card, World, ok, output, started, text, until};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -200,6 +200,36 @@ async fn who_watches_slowly_slows_nobody_and_is_told_what_was_skipped() {
     alice.types("\x04").await;
     bob.sees("the session has ended").await;
     assert_eq!(bob.ends().await.0, Some(0));
+}
+
+/// A host that records for several nodes lists the sessions of all of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_on_a_node_that_is_denied_is_not_joined_through_another_node() {
+    let own = sallyport_ssh::session::Account::own().unwrap().name;
+    let role = |name: &str, spec: &str| {
+        format!("kind: role\nversion: v1\nmetadata: {{name: {name}}}\nspec: {spec}\n")
+    };
+    let allow = format!(
+        "{{allow: {{logins: [{own}], node_labels: {{'*': '*'}}, join_sessions: [{{roles: [dev], modes: [observer]}}]}}}}"
+    );
+    let roles = [role("dev", &allow), role("outside", "{deny: {node_labels: {env: test}}}")];
+    let world = World::with_roles(&roles, |_| {}).await;
+    world.issue("bob", &Card { roles: vec!["dev", "outside"], ..world.card("bob") });
+    let beside = world.beside("web-2", ("env", "other")).await;
+    let mut alice = Seat::new(world.ssh(&["-tt"], &["echo secret; cat"]));
+    alice.sees("secret").await;
+    let id = running(&world).await;
+    let said = |ended: std::process::Output| text(&ended.stdout) + &text(&ended.stderr);
+    let denied = said(output(join(&world, "bob", id, "observer")).await);
+    assert!(denied.contains("bob may join no session on web-1"), "{denied}");
+    let line = format!("{id} observer");
+    let mut through = Command::new("ssh");
+    through.args(world.options("bob").iter().map(|option| option.replace("web-1", "web-2")));
+    through.args(["-tt", "-p", &beside.port().to_string(), "sallyport-join@127.0.0.1", &line]);
+    through.kill_on_drop(true).stdin(Stdio::null());
+    let ended = said(timeout(PATIENCE, output(through)).await.expect("it watches"));
+    assert!(ended.contains(&format!("no session {id} runs on this node")), "{ended}");
+    assert!(world.events(&Code::SessionJoined).is_empty());
 }
 
 /// tmux with servers of their own, which end with the test.
