@@ -35,6 +35,9 @@ pub(crate) trait Kept:
     /// The kind and the name of one, by its key in the state without [`Kept::STORED`].
     fn of_key(key: &str) -> Option<(Kind, &str)>;
 
+    /// Whether resources of this kind are kept so.
+    fn takes(kind: Kind) -> bool;
+
     /// Reads a document of this kind.
     fn read(kind: Kind, text: &str) -> Result<Self, Errors>;
 
@@ -77,6 +80,10 @@ impl Kept for Database {
 
     fn of_key(key: &str) -> Option<(Kind, &str)> {
         Some((Kind::Database, key))
+    }
+
+    fn takes(kind: Kind) -> bool {
+        kind == Kind::Database
     }
 
     fn read(_: Kind, text: &str) -> Result<Self, Errors> {
@@ -128,6 +135,10 @@ impl Kept for Listed {
     fn of_key(key: &str) -> Option<(Kind, &str)> {
         let (document, name) = key.split_once('/')?;
         Some((Kind::of_document(document)?, name))
+    }
+
+    fn takes(kind: Kind) -> bool {
+        kind.is_listed()
     }
 
     fn read(kind: Kind, text: &str) -> Result<Self, Errors> {

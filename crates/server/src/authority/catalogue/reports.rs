@@ -63,10 +63,10 @@ impl<R: Kept> Report<R> {
             ));
         }
         for (index, one) in reports.into_iter().take(MOST_REPORTED).enumerate() {
-            let of = kind_of(&one.document);
+            let of = Kind::of_document(&one.document).filter(|kind| R::takes(*kind));
             let word = of.map_or("resource", |kind| kind.row().word);
             let parsed = match of {
-                None => Err(format!("there is no kind {:?}", shown(&one.document))),
+                None => Err(format!("nothing of the kind {:?} is reported so", shown(&one.document))),
                 Some(kind) => Text::new(one.yaml)
                     .map_err(|error| error.to_string())
                     .and_then(|text| R::read(kind, text.as_str()).map_err(|errors| errors.to_string())),
@@ -179,11 +179,6 @@ impl<R: Kept> Report<R> {
         steps.extend(gone.map(|there| without(there, self.id)));
         steps
     }
-}
-
-/// The kind of a document that agents report. Nodes are no more than their hosts say of themselves.
-fn kind_of(document: &str) -> Option<Kind> {
-    Kind::of_document(document).filter(|kind| *kind != Kind::Node)
 }
 
 fn settings<R: Kept>(resource: &R) -> R {
