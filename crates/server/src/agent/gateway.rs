@@ -18,7 +18,7 @@ use tracing::{debug, info};
 
 use crate::cluster_cache::ClusterCache;
 use crate::proxy::nodes::permit;
-use crate::proxy::watcher::{Watched, Watcher};
+use crate::proxy::watcher::{Session, Watcher};
 use crate::reach::reach;
 use crate::user_certificate;
 
@@ -85,32 +85,24 @@ impl Gateway {
         })?;
         let stream = reach(&server.address).await.map_err(|error| format!("from {own}, {error}"))?;
         debug!(user = %identity.display_name(), server = %node.name, "connected to a server");
-        let watched = Watched {
-            view: Arc::clone(&self.view),
-            identity: Arc::new(identity),
-            node: Arc::clone(node),
-            login: asked.login.clone(),
-            sink: Arc::clone(&self.sink),
-        };
+        let (view, sink) = (Arc::clone(&self.view), Arc::clone(&self.sink));
+        let (node, login) = (Arc::clone(node), asked.login.clone());
+        let session = Session::with_node(view, Arc::new(identity), node, login, sink);
         // What carries is given up from outside itself, below.
-        let watcher = Watcher::new(watched, None, |_| {});
+        let watcher = Watcher::new(session, None, |_| {});
         Ok((stream, watcher))
     }
 }
 
 /// Carries bytes until both have finished, one is gone, or a lock comes.
 async fn carry(mut stream: tunnel::Stream, mut server: BoxedStream, mut watcher: Watcher) {
-    let cut = std::future::poll_fn(|context| match watcher.poll_cut(context) {
-        Some(reason) => std::task::Poll::Ready(reason),
-        None => std::task::Poll::Pending,
-    });
     let carried = copy_bidirectional_with_sizes(&mut stream, &mut server, BUFFER_BYTES, BUFFER_BYTES);
     let reason = tokio::select! {
         ended = carried => match ended {
             Ok((to_server, from_server)) => return debug!(to_server, from_server, "connection to a server ended"),
             Err(error) => format!("the connection to the server was lost: {error}"),
         },
-        reason = cut => reason,
+        reason = watcher.cut() => reason,
     };
     stream.reset(&reason);
 }

@@ -26,7 +26,7 @@ use super::gateway::ServeSsh;
 use super::nodes::{NodeAsked, Nodes};
 use super::open::{ClientContext, Opened};
 use super::proving;
-use super::watcher::{Watched, Watcher};
+use super::watcher::{Session, Watcher};
 use crate::ServerError;
 use crate::client_sightings::Sightings;
 use crate::host::{Credentials, certificates};
@@ -84,8 +84,8 @@ impl Dial for JumpDial {
         let opened = self.nodes.opener.open(&client, &asked, &opening, now).await;
         let Opened { found: node, stream, counted, .. } = opened.map_err(|error| error.to_string())?;
         let (view, sink) = (Arc::clone(&self.nodes.opener.view), Arc::clone(&self.nodes.opener.sink));
-        let watched = Watched { view, identity: client.identity, node, login: None, sink };
-        Ok(Box::new(ToNode::new(stream.into_stream(), watched, counted, cut)))
+        let session = Session::with_node(view, client.identity, node, None, sink);
+        Ok(Box::new(ToNode::new(stream.into_stream(), session, counted, cut)))
     }
 
     fn saw(&self, sighting: Sighting) {
@@ -118,10 +118,10 @@ struct ToNode {
 }
 
 impl ToNode {
-    fn new(stream: BoxedStream, watched: Watched, counted: SessionGuard, cut: CancellationToken) -> Self {
+    fn new(stream: BoxedStream, session: Session, counted: SessionGuard, cut: CancellationToken) -> Self {
         let stream = Arc::new(Mutex::new(Some(stream)));
         let ends = Arc::clone(&stream);
-        let watcher = Watcher::new(watched, Some(counted), move |_| {
+        let watcher = Watcher::new(session, Some(counted), move |_| {
             drop(ends.lock().unwrap_or_else(PoisonError::into_inner).take());
             cut.cancel();
         });

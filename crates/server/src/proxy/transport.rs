@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::poll_fn;
 use metrics::{Counter, counter};
-use sallyport_access::{DatabaseName, Login, NodeKind};
+use sallyport_access::{DatabaseName, Login, NodeKind, NodeName};
 use sallyport_audit::{Code, Sink};
 use sallyport_ssh::agent::{MAX_MESSAGE_BYTES, Question, UserAgent};
 use sallyport_ssh::client::PHASE;
@@ -30,7 +30,7 @@ use super::open::Opened;
 use super::peer::{Peer, caller};
 use super::servers::DialError;
 use super::upstream::{Upstream, UpstreamError};
-use super::watcher::{Watched, Watcher};
+use super::watcher::{Session, Watcher};
 use crate::cluster_cache::Resolved;
 use crate::tasks;
 use crate::telemetry;
@@ -180,15 +180,11 @@ impl Transport for TransportService {
             client_to_node(frames, Arc::clone(&stream), refuse, waiting.clone()).instrument(span.clone()),
         );
         let (cut, carrying) = (Arc::clone(&stream), upstream.abort_handle());
-        let watched = Watched {
-            view: Arc::clone(&self.nodes.opener.view),
-            identity: client.identity,
-            node,
-            login,
-            sink: Arc::clone(&self.nodes.opener.sink),
-        };
+        let (view, sink) = (Arc::clone(&self.nodes.opener.view), Arc::clone(&self.nodes.opener.sink));
+        let name = node.name.clone();
+        let session = Session::with_node(view, client.identity, node, login, sink);
         let watcher = span.in_scope(|| {
-            Watcher::new(watched, Some(counted), move |reason| {
+            Watcher::new(session, Some(counted), move |reason| {
                 carrying.abort();
                 cut.cut(reason);
             })
@@ -202,6 +198,7 @@ impl Transport for TransportService {
             first_byte: Some(info_span!(target: PHASE, parent: &opening, "node.first_byte")),
             upstream: upstream.abort_handle(),
             watcher,
+            node: name,
             sink: Arc::clone(&self.nodes.opener.sink),
             received: counter!("sallyport_bytes_total", "direction" => "from_node"),
             span,
@@ -304,6 +301,8 @@ pub(crate) struct FromNode {
     first_byte: Option<Span>,
     upstream: AbortHandle,
     watcher: Watcher,
+    /// What the node is called.
+    node: NodeName,
     sink: Arc<dyn Sink>,
     received: Counter,
     span: tracing::Span,
@@ -322,7 +321,7 @@ impl FromNode {
     fn lost(&self, error: &UpstreamError) -> Status {
         let message = format!(
             "the connection to node {} was lost ({error}); if it comes back, connect again",
-            self.watcher.node().name
+            self.node
         );
         self.sink.emit(self.watcher.event(Code::SessionLost).message(message.clone()));
         Status::unavailable(message)

@@ -1,16 +1,20 @@
-//! Ending a session when a lock has taken away what let it in.
+//! Ending a session when the roles or a lock have taken away what let it in, whatever it is with.
 //!
 //! A task of its own watches over each session, apart from whatever carries the bytes: that may stand still for as long as the
 //! peers like. It subscribes to changes before it asks for the first time, so that no lock falls in between.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use sallyport_access::{Identity, Login, Node, Refusal};
+use sallyport_access::{Database, DatabasePermit, Decidable, Identity, Login, Node};
 use sallyport_audit::{Code, Event, Sink};
+use sallyport_session::{Denied, Ending, Stop, Watched, watch};
 use time::OffsetDateTime;
 use tokio::sync::oneshot;
+use tokio::sync::watch::Receiver;
 use tokio::task::AbortHandle;
 use tracing::{Instrument, info};
 
@@ -18,78 +22,155 @@ use crate::cluster_cache::ClusterCache;
 use crate::sessions::SessionGuard;
 use crate::tasks;
 
-/// Whose session it is, and where.
-#[derive(Clone)]
-pub(crate) struct Watched {
-    pub(crate) view: Arc<ClusterCache>,
-    pub(crate) identity: Arc<Identity>,
-    pub(crate) node: Arc<Node>,
-    /// The login of the session, where the proxy knows it.
-    pub(crate) login: Option<Login>,
-    pub(crate) sink: Arc<dyn Sink>,
+/// How long the agent has to end a session that is no longer allowed in the database's own words, before the way is closed.
+const DATABASE_GRACE: Duration = Duration::from_millis(500);
+
+/// Answers why a session may not go on, as of a moment.
+type Denies = Box<dyn Fn(OffsetDateTime) -> Option<Denied> + Send + Sync>;
+
+/// Makes an event about a session.
+type Tells = Arc<dyn Fn(Code) -> Event + Send + Sync>;
+
+/// A session at this host that is with a resource elsewhere.
+pub(crate) struct Session {
+    view: Arc<ClusterCache>,
+    sink: Arc<dyn Sink>,
+    denies: Denies,
+    tells: Tells,
+    /// The event of its end before its time.
+    cut: Code,
+    /// How long whoever serves it has to end it first.
+    grace: Duration,
 }
 
 /// Watches over one session until it is dropped.
 pub(crate) struct Watcher {
-    of: Watched,
+    tells: Tells,
     cut: Result<String, oneshot::Receiver<String>>,
     task: AbortHandle,
     /// The session counts until it is cut, whether or not its client takes notice.
     counted: Arc<Mutex<Option<SessionGuard>>>,
 }
 
-impl Watched {
-    /// The lock that keeps the session out now, if there is one.
-    fn locked(&self) -> Option<Refusal> {
-        let (locks, now) = (self.view.locks(), OffsetDateTime::now_utc());
-        self.view.policies().locked(&self.identity, &*self.node, self.login.as_ref(), &locks, now)
-    }
+/// Until a lock comes that keeps the identity out; `None` where the account is not known.
+fn locked<R: Decidable + Send + Sync + 'static>(
+    view: &Arc<ClusterCache>,
+    identity: &Arc<Identity>,
+    resource: &Arc<R>,
+    account: Option<R::Account>,
+) -> Denies
+where
+    R::Account: Send + Sync,
+{
+    let (view, identity, resource) = (Arc::clone(view), Arc::clone(identity), Arc::clone(resource));
+    Box::new(move |now| {
+        let locks = view.locks();
+        view.policies().locked(&identity, &*resource, account.as_ref(), &locks, now).map(Denied::from)
+    })
+}
 
-    /// An event about the session.
-    fn event(&self, code: Code) -> Event {
-        let event = Event::new(code, OffsetDateTime::now_utc())
-            .user(self.identity.display_name())
-            .node(self.node.name.as_str())
-            .field("node_id", self.node.id.to_string());
-        match &self.login {
-            Some(login) => event.login(login.as_str()),
-            None => event,
+/// Until roles or locks say no. A certificate that ends is for who serves the session to judge, by the policy for it.
+fn decided<R: Decidable + Send + Sync + 'static>(
+    view: &Arc<ClusterCache>,
+    identity: &Arc<Identity>,
+    resource: &Arc<R>,
+    account: R::Account,
+    valid_until: OffsetDateTime,
+) -> Denies
+where
+    R::Account: Send + Sync,
+{
+    let (view, identity, resource) = (Arc::clone(view), Arc::clone(identity), Arc::clone(resource));
+    Box::new(move |now| {
+        if now >= valid_until {
+            return None;
         }
+        let decided = view.policies().decide(&identity, &*resource, &account, &view.locks(), now);
+        decided.err().map(Denied::from)
+    })
+}
+
+impl Session {
+    /// A session with a node, which decides by roles itself. `login` is none where this host does not know it.
+    pub(crate) fn with_node(
+        view: Arc<ClusterCache>,
+        identity: Arc<Identity>,
+        node: Arc<Node>,
+        login: Option<Login>,
+        sink: Arc<dyn Sink>,
+    ) -> Self {
+        let denies = locked(&view, &identity, &node, login.clone());
+        let tells = move |code| {
+            let event = Event::new(code, OffsetDateTime::now_utc())
+                .user(identity.display_name())
+                .node(node.name.as_str())
+                .field("node_id", node.id.to_string());
+            match &login {
+                Some(login) => event.login(login.as_str()),
+                None => event,
+            }
+        };
+        let (cut, grace) = (Code::SessionCut, Duration::ZERO);
+        Self { view, sink, denies, tells: Arc::new(tells), cut, grace }
     }
 
-    /// Waits for a lock, and gives what the user reads.
+    /// A session with a database. `tells` makes its events.
+    pub(crate) fn with_database(
+        view: Arc<ClusterCache>,
+        identity: &Arc<Identity>,
+        database: &Arc<Database>,
+        permit: &DatabasePermit,
+        sink: Arc<dyn Sink>,
+        tells: impl Fn(Code) -> Event + Send + Sync + 'static,
+    ) -> Self {
+        let denies = decided(&view, identity, database, permit.account().clone(), permit.valid_until());
+        let (cut, grace) = (Code::DatabaseSessionCut, DATABASE_GRACE);
+        Self { view, sink, denies, tells: Arc::new(tells), cut, grace }
+    }
+
+    /// Waits until it may not go on, and gives what the user reads.
     async fn cut(&self) -> String {
-        let refusal = self.view.when(|| self.locked()).await;
-        info!(reason = %refusal, "session cut");
-        let event = self.event(Code::SessionCut).message(refusal.to_string());
-        self.sink.emit(event.field("at", "proxy"));
-        format!("session ended: {}", refusal.public_message())
+        let stop = watch::stopped(self, &Ending::default(), None).await;
+        tokio::time::sleep(self.grace).await;
+        let logged = match &stop {
+            Stop::Denied(denied) => denied.logged.clone(),
+            stop => stop.to_string(),
+        };
+        info!(reason = %logged, "session cut");
+        self.sink.emit((self.tells)(self.cut.clone()).message(logged).field("at", "proxy"));
+        format!("session ended: {stop}")
+    }
+}
+
+impl Watched for Session {
+    fn changes(&self) -> Receiver<u64> {
+        self.view.changes()
+    }
+
+    fn denied(&self, now: OffsetDateTime) -> Option<Denied> {
+        (self.denies)(now)
     }
 }
 
 impl Watcher {
-    /// Watches over a session. When a lock comes, `end` closes the way to the node, without waiting for anything.
+    /// Watches over a session. When it may not go on, `end` closes the way there, without waiting for anything.
     pub(crate) fn new(
-        of: Watched,
+        session: Session,
         counted: Option<SessionGuard>,
         end: impl FnOnce(&str) + Send + 'static,
     ) -> Self {
         let counted = Arc::new(Mutex::new(counted));
         let (tell, cut) = oneshot::channel();
-        let (watched, counts) = (of.clone(), Arc::clone(&counted));
+        let (tells, counts) = (Arc::clone(&session.tells), Arc::clone(&counted));
         let watching = async move {
-            let reason = watched.cut().await;
+            let reason = session.cut().await;
             // Whoever reads finds the reason there before the end of the way.
             let _ = tell.send(reason.clone());
             end(&reason);
             drop(taken(&counts));
         };
         let task = tasks::start(watching.in_current_span()).abort_handle();
-        Self { of, cut: Err(cut), task, counted }
-    }
-
-    pub(crate) fn node(&self) -> &Node {
-        &self.of.node
+        Self { tells, cut: Err(cut), task, counted }
     }
 
     /// The reason for which the session was cut, if it was.
@@ -102,9 +183,14 @@ impl Watcher {
         self.cut.as_ref().ok().cloned()
     }
 
+    /// Waits until the session is cut, and gives the reason.
+    pub(crate) async fn cut(&mut self) -> String {
+        poll_fn(|context| self.poll_cut(context).map_or(Poll::Pending, Poll::Ready)).await
+    }
+
     /// An event about the session.
     pub(crate) fn event(&self, code: Code) -> Event {
-        self.of.event(code)
+        (self.tells)(code)
     }
 }
 

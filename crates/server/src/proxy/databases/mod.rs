@@ -12,13 +12,14 @@ mod said;
 mod ways;
 mod word;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use metrics::counter;
-use sallyport_access::{Database, DatabaseName, DatabasePermit, HostId};
+use sallyport_access::{DatabaseName, DatabasePermit, HostId};
 use sallyport_audit::{Code, Event, PHASE};
 use sallyport_databases::postgres::options;
 use sallyport_databases::postgres::startup::First;
@@ -40,11 +41,12 @@ use self::said::Said;
 pub(crate) use self::ways::Databases;
 use self::ways::{DatabaseStream, about};
 use super::open::{ClientContext, Opened, OpenedFor};
+use super::watcher::{Session, Watcher};
 
 /// How long a client may take for its first packet, as PostgreSQL's `authentication_timeout`.
 const STARTUP_PATIENCE: Duration = Duration::from_secs(60);
-/// How long the agent has to end a session that is no longer allowed in the database's own words, before the way is closed.
-const CUT_GRACE: Duration = Duration::from_millis(500);
+/// How long a client that has cancelled has to take the end of its connection.
+const CANCEL_GRACE: Duration = Duration::from_millis(500);
 /// Agents that a client may name, as many as a database has.
 const MOST_AGENTS: usize = 64;
 
@@ -106,7 +108,7 @@ impl Databases {
             First::Cancel(key) => {
                 self.cancel(&key, client.address);
                 // A client that asks inside TLS takes an end without close_notify for a request that was not heard.
-                let _ = tokio::time::timeout(CUT_GRACE, stream.finish()).await;
+                let _ = tokio::time::timeout(CANCEL_GRACE, stream.finish()).await;
                 return;
             }
             First::Startup(startup) => startup,
@@ -190,15 +192,14 @@ impl Databases {
         first_byte: Span,
     ) {
         // What counts it and what knows its key live as long as it does.
-        let Opened { found: database, permit, stream: way, counted: _counted, place: _place, .. } = opened;
+        let Opened { found: database, permit, stream: way, counted, place: _place, .. } = opened;
         let DatabaseStream { stream, cancel: _cancel, .. } = way;
-        let (database, permit) = (&database, &permit);
-        let cut = async {
-            let reason = self.taken_away(client, database, permit).await;
-            // The agent sees it, too, and says it in the database's own protocol.
-            tokio::time::sleep(CUT_GRACE).await;
-            reason
-        };
+        let (view, sink) = (Arc::clone(self.view()), Arc::clone(&self.opener.sink));
+        let (identity, client, by) = (Arc::clone(&client.identity), client.clone(), permit.clone());
+        let tells = move |code| event(code, &client, &by);
+        let session = Session::with_database(view, &identity, &database, &permit, sink, tells);
+        // The agent sees it, too, and says it in the database's own protocol.
+        let mut watcher = Watcher::new(session, Some(counted), |_| {});
         let carried = async {
             match (&self.fresh, first) {
                 (Some(fresh), Some(first)) => {
@@ -210,38 +211,14 @@ impl Databases {
         };
         let ended = tokio::select! {
             ended = carried => ended,
-            reason = cut => {
-                info!(%reason, "database session cut");
-                let event = event(Code::DatabaseSessionCut, client, permit).message(reason);
-                self.opener.sink.emit(event.field("at", "proxy"));
-                Ok(())
-            }
+            _ = watcher.cut() => Ok(()),
         };
         if let Err(error) = ended {
             info!(%error, "the way to a database was lost");
-            let event = event(Code::DatabaseSessionLost, client, permit).message(error.to_string());
+            let event = watcher.event(Code::DatabaseSessionLost).message(error.to_string());
             self.opener.sink.emit(event.field("at", "proxy"));
         }
         info!("database session closed at the proxy");
-    }
-
-    /// Waits until the roles or a lock say no.
-    async fn taken_away(
-        &self,
-        client: &ClientContext,
-        database: &Database,
-        permit: &DatabasePermit,
-    ) -> String {
-        let refused = || {
-            let now = OffsetDateTime::now_utc();
-            // A certificate that ends is the agent's to judge, by the policy for it.
-            if now >= permit.valid_until() {
-                return None;
-            }
-            let decided = self.opener.decide(&client.identity, database, permit.account(), now);
-            decided.err().map(|refusal| refusal.to_string())
-        };
-        self.view().when(refused).await
     }
 }
 

@@ -25,7 +25,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::proxy::tests::rig::{PATIENCE, Pair, Rig, channel_of, role, until};
-use crate::proxy::watcher::{Watched, Watcher};
+use crate::proxy::watcher::{Session, Watcher};
 
 /// How a client came in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -385,15 +385,11 @@ async fn a_lock_between_the_decision_and_the_watch_is_seen() {
         "away",
         "kind: lock\nversion: v1\nmetadata:\n  name: away\nspec:\n  target:\n    user: alice\n",
     );
-    let watched = Watched {
-        view: Arc::clone(&rig.service.view),
-        identity: Arc::new(identity),
-        node: rig.service.view.node(&id).unwrap(),
-        login: None,
-        sink: Arc::new(MemorySink::default()),
-    };
+    let (view, node) = (Arc::clone(&rig.service.view), rig.service.view.node(&id).unwrap());
+    let sink = Arc::new(MemorySink::default());
+    let session = Session::with_node(view, Arc::new(identity), node, None, sink);
     let (ended, is_ended) = tokio::sync::oneshot::channel();
-    let mut watcher = Watcher::new(watched, None, move |reason| drop(ended.send(reason.to_owned())));
+    let mut watcher = Watcher::new(session, None, move |reason| drop(ended.send(reason.to_owned())));
     let reason = tokio::time::timeout(PATIENCE, is_ended).await.unwrap().unwrap();
     assert!(reason.starts_with("session ended:"), "{reason}");
     assert!(std::future::poll_fn(|context| Poll::Ready(watcher.poll_cut(context))).await.is_some());
