@@ -15,7 +15,8 @@ use sallyport_wire::v1::proxy_ssh_request::Frame as Asked;
 use sallyport_wire::v1::proxy_ssh_response::Frame as Answered;
 use sallyport_wire::v1::transport_server::{Transport, TransportServer};
 use sallyport_wire::v1::{
-    self, ProxyDatabaseRequest, ProxyDatabaseResponse, ProxySshRequest, ProxySshResponse,
+    self, ProxyDatabaseRequest, ProxyDatabaseResponse, ProxyResourceRequest, ProxyResourceResponse,
+    ProxySshRequest, ProxySshResponse,
 };
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -56,6 +57,14 @@ struct Hostile {
 impl Transport for Hostile {
     type ProxySshStream = ReceiverStream<Result<ProxySshResponse, Status>>;
     type ProxyDatabaseStream = ReceiverStream<Result<ProxyDatabaseResponse, Status>>;
+    type ProxyResourceStream = ReceiverStream<Result<ProxyResourceResponse, Status>>;
+
+    async fn proxy_resource(
+        &self,
+        _: Request<Streaming<ProxyResourceRequest>>,
+    ) -> Result<Response<Self::ProxyResourceStream>, Status> {
+        Err(Status::unimplemented("no"))
+    }
 
     async fn proxy_ssh(
         &self,

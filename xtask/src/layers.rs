@@ -51,6 +51,11 @@ const LAYERS: &[Layer] = &[
         may_use: &["sal", "access", "ca", "audit", "session"],
         reason: "messages and handshakes are pure; who may connect where is decided elsewhere",
     },
+    Layer {
+        name: "protocols",
+        may_use: &["access", "audit", "wire", "session", "ssh", "databases"],
+        reason: "the table names what there is; services and programs read it, and it starts neither",
+    },
     Layer { name: "bench", may_use: &[], reason: "samples and pictures are the same whatever is measured" },
     Layer {
         name: "testing",
@@ -69,7 +74,19 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "server",
-        may_use: &["sal", "access", "ca", "audit", "wire", "store", "session", "ssh", "databases", "telemetry"],
+        may_use: &[
+            "sal",
+            "access",
+            "ca",
+            "audit",
+            "wire",
+            "store",
+            "session",
+            "ssh",
+            "databases",
+            "protocols",
+            "telemetry",
+        ],
         reason: "the composition is used by the command line only",
     },
     Layer {
@@ -79,7 +96,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "helper",
-        may_use: &["sal", "access", "ca", "databases", "wire", "ssh", "client"],
+        may_use: &["sal", "access", "ca", "databases", "protocols", "wire", "ssh", "client"],
         reason: "the helper daemon carries streams of a client, with its login, and knows no command line",
     },
     Layer {
@@ -90,6 +107,7 @@ const LAYERS: &[Layer] = &[
             "ca",
             "audit",
             "databases",
+            "protocols",
             "wire",
             "ssh",
             "testing",

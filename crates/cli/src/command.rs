@@ -4,7 +4,7 @@ use clap::Subcommand;
 
 use crate::{
     access, admin, config, configure, connect, db, join, lab, login, ls, play, proxy_ssh, quickstart,
-    recordings, sal, scp, sessions, signup, ssh, start, status,
+    recordings, resource, sal, scp, sessions, signup, ssh, start, status,
 };
 
 #[derive(Debug, Subcommand)]
@@ -26,6 +26,8 @@ pub(crate) enum Command {
     /// Use databases: list them, log in to them, open psql.
     #[command(subcommand)]
     Db(db::Db),
+    #[command(flatten)]
+    Resource(resource::Command),
     /// Keep one connection to the cluster warm for every ssh; starts by itself, so there is nothing to do.
     Connect(connect::Args),
     /// Connections for other programs.

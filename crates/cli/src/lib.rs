@@ -17,6 +17,7 @@ mod crypto;
 mod db;
 pub mod dial;
 pub mod error;
+mod foreground;
 mod global;
 mod inherited;
 mod join;
@@ -29,6 +30,7 @@ mod play;
 mod proxy_ssh;
 mod quickstart;
 mod recordings;
+mod resource;
 mod sal;
 mod scp;
 mod sessions;
@@ -38,6 +40,7 @@ mod ssh;
 mod start;
 mod status;
 mod trace;
+mod tunnel;
 pub mod ui;
 
 use std::process::ExitCode;
@@ -134,6 +137,7 @@ fn run(cli: Cli) -> CliResult<ExitCode> {
             Command::Ssh(args) => until_killed(ssh::run(&global, *args)).await,
             Command::Scp(args) => until_killed(scp::run(&global, args)).await,
             Command::Db(command) => db::run(&global, command).await,
+            Command::Resource(command) => resource::run(&global, command).await,
             Command::Connect(args) => connect::run(&global, args).await.map(done),
             Command::Proxy(command) => proxy_ssh::run(&global, command).await,
             Command::Config(args) => config::run(&global, &args).map(done),

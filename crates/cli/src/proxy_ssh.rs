@@ -14,6 +14,7 @@ use crate::db;
 use crate::error::{CliError, CliResult, Exit};
 use crate::global::Global;
 use crate::killed::until_killed;
+use crate::resource;
 use crate::ssh::target;
 pub(crate) use quick::take;
 use sallyport_client::{connect, transport};
@@ -25,6 +26,8 @@ pub(crate) enum Proxy {
     Ssh(Args),
     /// Listen on this machine for clients of databases, and carry their connections to the cluster.
     Db(db::ProxyArgs),
+    #[command(flatten)]
+    Resource(resource::Proxy),
 }
 
 #[derive(Debug, clap::Args)]
@@ -44,6 +47,7 @@ pub(crate) async fn run(global: &Global, command: Proxy) -> CliResult<ExitCode> 
     match command {
         Proxy::Ssh(args) => pipe(global, args).await.map_err(|error| error.exit(Exit::Connection)),
         Proxy::Db(args) => db::proxy(global, args).await,
+        Proxy::Resource(command) => resource::proxy(global, command).await,
     }
 }
 

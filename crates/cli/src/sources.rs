@@ -49,6 +49,7 @@ fn dials(command: &Command) -> bool {
         | Command::Proxy(_)
         | Command::Connect(_)
         | Command::Db(_)
+        | Command::Resource(_)
         | Command::Play(_)
         | Command::Recordings(_)
         | Command::Sessions(_)

@@ -60,11 +60,13 @@ impl Error {
             Self::Lifetime { .. } => fixed("leave --ttl out: the login then is as long as your roles allow"),
             Self::Node { node, login, status } => on_node(node, login, status),
             Self::Database { status, .. } => on_database(status).map(str::to_owned),
+            Self::Resource { kind, status, .. } => on_resource(kind, status),
             Self::StreamLost { .. } => fixed(AGAIN),
             Self::Unasked { .. } => {
                 fixed("sallyport status  (is the authority up, and reachable from here?)")
             }
             Self::NoDatabase(_) => fixed("sallyport db ls"),
+            Self::NoResource { kind, .. } => Some(format!("sallyport {kind} ls")),
             Self::OtherNode { .. } => {
                 fixed("do not go on before you know why: ask an administrator whether this node was replaced")
             }
@@ -136,4 +138,15 @@ fn on_database(status: &Status) -> Option<&'static str> {
         Code::ResourceExhausted => Some("close some connections and try again"),
         _ => answered(status),
     }
+}
+
+fn on_resource(kind: &str, status: &Status) -> Option<String> {
+    let advice = match status.code() {
+        Code::PermissionDenied | Code::NotFound => return Some(format!("sallyport {kind} ls")),
+        Code::Unauthenticated => "sallyport login",
+        Code::ResourceExhausted => "close some connections and try again",
+        Code::Unimplemented => "ask an administrator to update the proxy",
+        _ => answered(status)?,
+    };
+    Some(advice.to_owned())
 }

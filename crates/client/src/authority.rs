@@ -9,6 +9,7 @@ use sallyport_access::{ClusterName, HostRole};
 use sallyport_ca::{Trust, server_name, tls};
 use sallyport_wire::alpn;
 use sallyport_wire::v1::admin_client::AdminClient;
+use sallyport_wire::v1::catalogue_client::CatalogueClient;
 use sallyport_wire::v1::certificates_client::CertificatesClient;
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::databases_client::DatabasesClient;
@@ -131,6 +132,11 @@ impl Authority {
     /// Databases, and who may use them.
     pub fn databases(&self) -> DatabasesClient<Channel> {
         DatabasesClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT)
+    }
+
+    /// Resources of the catalogue.
+    pub fn catalogue(&self) -> CatalogueClient<Channel> {
+        CatalogueClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT)
     }
 
     /// Nodes, recordings, and questions about access.

@@ -220,6 +220,16 @@ pub enum Error {
         /// The proxy's answer.
         status: Status,
     },
+    /// The same of a resource of the catalogue.
+    #[error("{}", answered(&format!("connect to {kind} {name}"), status))]
+    Resource {
+        /// Its kind.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// The proxy's answer.
+        status: Status,
+    },
     /// The connection to the proxy has ended below a stream.
     #[error("the connection to {to} was lost: the proxy, or the way to it, went away")]
     StreamLost {
@@ -229,18 +239,25 @@ pub enum Error {
     /// An answer of the authority lacks something.
     #[error("the authority's answer names no {0}")]
     Lacking(&'static str),
-    /// The authority cannot be asked for the agents of a database.
-    #[error("the authority cannot be asked which agents serve {database}: {why}")]
+    /// The authority cannot be asked for the agents of a resource.
+    #[error("the authority cannot be asked which agents serve {about}: {why}")]
     Unasked {
-        /// The database.
-        database: String,
+        /// The resource.
+        about: String,
         /// Why.
         why: String,
     },
     /// The cluster has no such database for this user.
     #[error("there is no database {0:?} that you may use")]
     NoDatabase(String),
-
+    /// The cluster has no such resource for this user.
+    #[error("there is no {kind} {name:?} that you may use")]
+    NoResource {
+        /// Its kind.
+        kind: String,
+        /// Its name.
+        name: String,
+    },
     /// A node does not prove who it is.
     #[error("{node} is not who it should be: {why}")]
     OtherNode {
@@ -367,7 +384,10 @@ impl Error {
     #[must_use]
     pub fn document(&self) -> Option<&str> {
         match self {
-            Self::Answered { status, .. } | Self::Node { status, .. } | Self::Database { status, .. }
+            Self::Answered { status, .. }
+            | Self::Node { status, .. }
+            | Self::Database { status, .. }
+            | Self::Resource { status, .. }
                 if status.code() == Code::InvalidArgument =>
             {
                 Some(status.message())
@@ -392,7 +412,7 @@ impl Error {
             | Self::NoKey => Kind::Failed,
             Self::Setting { .. } | Self::Address(_) | Self::Pin(_) => Kind::Usage,
             Self::NoLogin | Self::NoLoginAt { .. } | Self::Expired { .. } => Kind::NotLoggedIn,
-            Self::NoDatabase(_) | Self::NotSigned(_) => Kind::Refused,
+            Self::NoDatabase(_) | Self::NoResource { .. } | Self::NotSigned(_) => Kind::Refused,
             Self::Tls { why: TlsFailure::Expired { .. }, .. } => Kind::NotLoggedIn,
             Self::Unreached { .. }
             | Self::UnreachedByQuic { .. }
@@ -410,7 +430,7 @@ impl Error {
             | Self::OnlySsh { .. }
             | Self::NoLongerNative { .. } => Kind::Connection,
             Self::Answered { status, .. } | Self::Lifetime { status } => of_status(status),
-            Self::Database { status, .. } => match of_status(status) {
+            Self::Database { status, .. } | Self::Resource { status, .. } => match of_status(status) {
                 kind @ (Kind::NotLoggedIn | Kind::Refused) => kind,
                 _ => Kind::Connection,
             },

@@ -9,11 +9,11 @@
 //! to try. Some settings are variables of the environment: `SALLYPORT_CARRIER` ([`carrier`]) and `SALLYPORT_FRONT` ([`native`]).
 
 pub mod advice;
+pub mod agents;
 pub mod authority;
 pub mod carrier;
 pub mod channel;
 pub mod connect;
-pub mod database_agents;
 pub mod dial;
 pub mod error;
 pub mod follow;

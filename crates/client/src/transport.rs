@@ -12,8 +12,10 @@ use futures::future::poll_fn;
 use sallyport_access::HostId;
 use sallyport_wire::v1::transport_client::TransportClient;
 use sallyport_wire::v1::{
-    DatabaseTarget, ProxyDatabaseRequest, ProxyDatabaseResponse, ProxySshRequest, ProxySshResponse,
-    SshTarget, proxy_database_request, proxy_database_response, proxy_ssh_request, proxy_ssh_response,
+    DatabaseTarget, ProxyDatabaseRequest, ProxyDatabaseResponse, ProxyResourceRequest, ProxyResourceResponse,
+    ProxySshRequest, ProxySshResponse, ResourceTarget, SshTarget, proxy_database_request,
+    proxy_database_response, proxy_resource_request, proxy_resource_response, proxy_ssh_request,
+    proxy_ssh_response,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
@@ -102,6 +104,26 @@ impl Protocol for Database {
         match response.frame? {
             proxy_database_response::Frame::Data(bytes) => Some(bytes),
             proxy_database_response::Frame::Connected(_) => None,
+        }
+    }
+}
+
+/// TLS to an agent of a resource of the catalogue.
+#[derive(Debug)]
+pub struct Resource;
+
+impl Protocol for Resource {
+    type Request = ProxyResourceRequest;
+    type Response = ProxyResourceResponse;
+
+    fn message(bytes: Bytes) -> ProxyResourceRequest {
+        ProxyResourceRequest { frame: Some(proxy_resource_request::Frame::Data(bytes)) }
+    }
+
+    fn bytes(&mut self, response: ProxyResourceResponse) -> Option<Bytes> {
+        match response.frame? {
+            proxy_resource_response::Frame::Data(bytes) => Some(bytes),
+            proxy_resource_response::Frame::Connected(_) => None,
         }
     }
 }
@@ -196,6 +218,11 @@ impl Ending {
         self.in_words(|status| explain_database(status, database))
     }
 
+    /// The same of a resource of the catalogue.
+    pub fn resource_error(&self, kind: &str, name: &str) -> Option<Error> {
+        self.in_words(|status| explain_resource(status, kind, name))
+    }
+
     fn in_words(&self, explain: impl Fn(&Status) -> Error) -> Option<Error> {
         let slot = self.said();
         slot.as_ref().map(|said| match said {
@@ -232,6 +259,13 @@ fn explain_database(status: &Status, database: &str) -> Error {
         return Error::StreamLost { to: format!("database {database}") };
     }
     Error::Database { database: database.to_owned(), status: status.clone() }
+}
+
+fn explain_resource(status: &Status, kind: &str, name: &str) -> Error {
+    if was_lost(status) {
+        return Error::StreamLost { to: format!("{kind} {name}") };
+    }
+    Error::Resource { kind: kind.to_owned(), name: name.to_owned(), status: status.clone() }
 }
 
 /// Asks the proxy for a node. Returns at once: the first bytes travel together with the question. Where the proxy needs it
@@ -301,6 +335,22 @@ pub fn open_database_end_to_end(
             agents: agents.iter().map(ToString::to_string).collect(),
         },
     )
+}
+
+/// Asks the proxy for one of these agents of a resource, the same way. The caller speaks TLS on the stream.
+pub fn open_resource(
+    channel: Channel,
+    kind: &str,
+    name: &str,
+    agents: &[HostId],
+) -> (Carried<Resource>, Ending) {
+    let (sender, receiver) = mpsc::channel(QUEUED_MESSAGES);
+    let agents = agents.iter().map(ToString::to_string).collect();
+    let target = ResourceTarget { kind: kind.to_owned(), name: name.to_owned(), agents };
+    let first = ProxyResourceRequest { frame: Some(proxy_resource_request::Frame::Target(target)) };
+    let mut client = TransportClient::new(channel);
+    let opening = async move { client.proxy_resource(ReceiverStream::new(receiver)).await };
+    Carried::begin(sender, first, Box::pin(opening), Resource)
 }
 
 impl<P: Protocol> Carried<P> {

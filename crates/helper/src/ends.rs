@@ -158,6 +158,14 @@ impl Output {
         }
     }
 
+    /// Says that nothing more comes. A pipe says it when it is closed.
+    pub(super) fn finish(&self) {
+        if let Self::Socket(socket) = self {
+            // The other end may have gone.
+            let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
+        }
+    }
+
     pub(super) async fn write_all(&self, mut bytes: Bytes) -> io::Result<()> {
         while !bytes.is_empty() {
             let written = match self {

@@ -33,50 +33,71 @@ pub enum Error {
         /// How long it had.
         seconds: u64,
     },
-    /// No agent of a database answers.
-    #[error("no agent of {database} answered within {seconds} s")]
+    /// No agent answers.
+    #[error("no agent of {to} answered within {seconds} s")]
     AgentSilent {
-        /// The database.
-        database: String,
+        /// The database or other resource.
+        to: String,
         /// How long they had.
         seconds: u64,
     },
-    /// The connection to a database's agent has ended.
-    #[error("the connection to {database} was lost: {why}")]
+    /// The connection to an agent has ended.
+    #[error("the connection to {to} was lost: {why}")]
     AgentLost {
-        /// The database.
-        database: String,
+        /// The database or other resource.
+        to: String,
         /// Why.
         why: String,
     },
-    /// The connection to a database's agent did not come to be.
-    #[error("the connection to the agent of {database} failed: {why}")]
+    /// The connection to an agent did not come to be.
+    #[error("the connection to the agent of {to} failed: {why}")]
     AgentFailed {
-        /// The database.
-        database: String,
+        /// The database or other resource.
+        to: String,
         /// Why.
         why: String,
     },
-    /// What answers for a database is none of the agents that may.
-    #[error("who answers for {database} is none of its agents: {why}")]
+    /// What answers is none of the agents that may.
+    #[error("who answers for {to} is none of its agents: {why}")]
     OtherAgent {
-        /// The database.
-        database: String,
+        /// The database or other resource.
+        to: String,
         /// What is wrong with its certificate.
         why: String,
     },
-    /// What answers for a database is no host.
+    /// What answers is no host.
     #[error("{0} is no agent")]
     NoAgent(String),
     /// The proxy ends the user's TLS, where the authority says that it does not.
     #[error(
-        "the way to {database} does not go on to its agent end to end, as the authority says that it does: the proxy is of an \
+        "the way to {to} does not go on to its agent end to end, as the authority says that it does: the proxy is of an \
          earlier release, or does not tell the truth"
     )]
     NotEndToEnd {
-        /// The database.
-        database: String,
+        /// The database or other resource.
+        to: String,
     },
+    /// The agent, proven, has opened nothing.
+    #[error("{why}")]
+    NotOpened {
+        /// Why, in the agent's words.
+        why: String,
+        /// What to try, in the agent's words; may be empty.
+        hint: String,
+        /// Whether the user may not, rather than that it failed.
+        denied: bool,
+    },
+    /// The authority knows no agent of a resource.
+    #[error("{to} has no agent that the cluster knows")]
+    NoAgents {
+        /// The resource.
+        to: String,
+        /// Its kind, as documents have it.
+        kind: String,
+    },
+    /// This program does not know the kind.
+    #[error("this program has no sessions with resources of the kind {0:?}")]
+    UnknownKind(String),
     /// Something was sent early, and the node has not proven what became of it.
     #[error("{}", perhaps_done(.0))]
     PerhapsDone(Box<Error>),
@@ -113,12 +134,20 @@ impl Error {
             Self::CannotWait(_) => "connect again with SALLYPORT_CONNECT=off, which goes without it",
             Self::Lost { .. } | Self::AgentLost { .. } => AGAIN,
             Self::NodeSilent { .. } => "sallyport ls  (is it online?)",
-            Self::AgentSilent { .. } => "sallyport db ls",
+            Self::AgentSilent { .. } => "sallyport status  (is the agent up, and connected to the proxy?)",
             Self::AgentFailed { .. } => "sallyport status  (is the certificate still valid?)",
             Self::OtherAgent { .. } | Self::NoAgent(_) => {
                 "do not go on before you know why: ask an administrator whether the proxy can be trusted"
             }
             Self::NotEndToEnd { .. } => "ask an administrator to update the proxy",
+            Self::NotOpened { hint, .. } if hint.is_empty() => return None,
+            Self::NotOpened { hint, .. } => return Some(Foreign::new(hint.clone()).into()),
+            Self::NoAgents { kind, .. } => {
+                return Some(format!(
+                    "sallyport {kind} ls; an administrator adds agents by its document's via"
+                ));
+            }
+            Self::UnknownKind(_) => "sallyport --version  (client and cluster versions may be too far apart)",
             Self::PerhapsDone(_) => LOOK,
         };
         Some(advice.to_owned())
@@ -130,7 +159,8 @@ impl Error {
         match self {
             Self::Client(error) => error.kind(),
             Self::PerhapsDone(error) => error.kind(),
-            Self::Lost { .. } | Self::NoAgent(_) => Kind::Failed,
+            Self::NotOpened { denied: true, .. } => Kind::Refused,
+            Self::Lost { .. } | Self::NoAgent(_) | Self::UnknownKind(_) => Kind::Failed,
             Self::Ended
             | Self::CannotWait(_)
             | Self::NodeSilent { .. }
@@ -138,8 +168,15 @@ impl Error {
             | Self::AgentLost { .. }
             | Self::AgentFailed { .. }
             | Self::OtherAgent { .. }
+            | Self::NotOpened { .. }
+            | Self::NoAgents { .. }
             | Self::NotEndToEnd { .. } => Kind::Connection,
         }
+    }
+
+    /// Whether the agent has answered so, which no end of a stream explains any further.
+    pub(crate) fn is_answer(&self) -> bool {
+        matches!(self, Self::NotOpened { .. })
     }
 
     /// The same, for a stream that is not only the helper's.

@@ -88,6 +88,8 @@ pub(super) enum Target {
     Database { name: String },
     /// One of the agents of a database; what is carried is TLS already.
     Agent { database: String, user: String, name: String, agents: Vec<HostId> },
+    /// One of the agents of a resource of the catalogue; what is carried is TLS already.
+    Resource { kind: &'static str, name: String, agents: Vec<HostId> },
 }
 
 /// One program's connection.
@@ -133,6 +135,9 @@ impl Forwarder<'_> {
                     transport::open_database_end_to_end(channel, database, (user, name), agents)
                 };
                 self.carry(&stored, begin).await
+            }
+            Target::Resource { kind, name, agents } => {
+                self.carry(&stored, |channel, _| transport::open_resource(channel, kind, name, agents)).await
             }
         }
     }
@@ -312,6 +317,7 @@ impl Forwarder<'_> {
         let said = match &self.target {
             Target::Ssh { node, login } | Target::Native { node, login } => ending.error(node, login),
             Target::Database { name } | Target::Agent { database: name, .. } => ending.database_error(name),
+            Target::Resource { kind, name, .. } => ending.resource_error(kind, name),
         };
         said.map_or_else(|| Error::Lost { why: Some(error.to_string()) }, Error::from)
     }

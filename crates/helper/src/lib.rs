@@ -6,17 +6,21 @@
 //! or a rotation has put in their place, and ends with the login.
 
 pub mod control;
+mod database_session;
 pub mod databases;
 mod end_to_end;
 pub mod endpoint;
 mod ends;
 pub mod error;
 mod forwarder;
+mod local_clients;
 pub mod log;
 mod native;
 pub mod node;
 mod relay;
 pub mod request;
+mod resource_session;
+pub mod resources;
 pub mod serve;
 pub mod setting;
 pub mod socket;

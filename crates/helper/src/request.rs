@@ -46,6 +46,13 @@ pub enum Request {
         /// What was read of the client.
         early: Vec<u8>,
     },
+    /// Connect the two descriptors that came along (input and output) to a resource of the catalogue.
+    Resource {
+        /// Its kind, as documents have it.
+        kind: String,
+        /// Its name.
+        name: String,
+    },
     /// Tell how it stands, as JSON.
     Status,
     /// Take no more; leave when what is open has ended.
@@ -71,6 +78,7 @@ const STOP: u8 = 3;
 const DATABASE: u8 = 4;
 const NATIVE: u8 = 5;
 const RELAY: u8 = 6;
+const RESOURCE: u8 = 7;
 
 impl Request {
     /// The bytes of a request; `None` when a name is longer than any can be.
@@ -80,6 +88,7 @@ impl Request {
             Self::Native { node, login } => (NATIVE, format!("{login}\0{node}").into_bytes()),
             Self::Relay { node, login } => (RELAY, format!("{login}\0{node}").into_bytes()),
             Self::Database { name, early } => (DATABASE, [name.as_bytes(), b"\0", early.as_slice()].concat()),
+            Self::Resource { kind, name } => (RESOURCE, format!("{kind}\0{name}").into_bytes()),
             Self::Status => (STATUS, Vec::new()),
             Self::Stop => (STOP, Vec::new()),
         };
@@ -106,7 +115,7 @@ impl Request {
         }
         let Some(body) = rest.get(..length) else { return Ok(None) };
         match kind {
-            SSH | NATIVE | RELAY => {
+            SSH | NATIVE | RELAY | RESOURCE => {
                 let text = std::str::from_utf8(body).map_err(|_| Malformed::Body)?;
                 let (login, node) = text.split_once('\0').ok_or(Malformed::Body)?;
                 if node.is_empty() || node.contains('\0') {
@@ -116,6 +125,8 @@ impl Request {
                 Ok(Some(match kind {
                     SSH => Self::Ssh { node, login },
                     NATIVE => Self::Native { node, login },
+                    RESOURCE if !login.is_empty() => Self::Resource { kind: login, name: node },
+                    RESOURCE => return Err(Malformed::Body),
                     _ => Self::Relay { node, login },
                 }))
             }
@@ -200,7 +211,9 @@ mod tests {
         let bare = Request::Database { name: "prod".to_owned(), early: Vec::new() };
         let native = Request::Native { node: "web-1".to_owned(), login: "root".to_owned() };
         let relay = Request::Relay { node: "web-1".to_owned(), login: "root".to_owned() };
-        for request in [ssh, unnamed, native, relay, database, bare, Request::Status, Request::Stop] {
+        let resource = Request::Resource { kind: "thing".to_owned(), name: "one".to_owned() };
+        for request in [ssh, unnamed, native, relay, database, bare, resource, Request::Status, Request::Stop]
+        {
             let bytes = request.encode().unwrap();
             for end in 0..bytes.len() {
                 assert_eq!(Request::decode(&bytes[..end]), Ok(None), "{end} of {}", bytes.len());
@@ -223,6 +236,8 @@ mod tests {
         assert_eq!(with(SSH, b"root\0a\0b"), Err(Malformed::Body));
         assert_eq!(with(SSH, b"\xff\0a"), Err(Malformed::Body));
         assert_eq!(with(DATABASE, b"prod"), Err(Malformed::Body));
+        assert_eq!(with(RESOURCE, b"one"), Err(Malformed::Body));
+        assert_eq!(with(RESOURCE, b"\0one"), Err(Malformed::Body));
         assert_eq!(with(DATABASE, b"\0prod"), Err(Malformed::Body));
         assert_eq!(Request::decode(b"sally1\x01\xff\xff"), Err(Malformed::Length(65535)));
         let long = Request::Ssh { node: "x".repeat(LONGEST_BODY), login: "y".to_owned() };

@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures::future::LocalBoxFuture;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
 use rustix::process::{Resource, Rlimit};
+use sallyport_access::Kind;
 use serde_json::json;
 use time::OffsetDateTime;
 use tokio::io::{AsyncWriteExt, Interest};
@@ -22,12 +23,14 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
-use super::end_to_end::{EndToEnd, Own};
+use super::database_session::DatabaseSession;
+use super::end_to_end::Own;
 use super::ends::Ends;
 use super::forwarder::{Forwarder, Target};
 use super::native::{Native, Nodes};
 use super::relay::{self, Relays};
 use super::request::{HEAD_BYTES, LONGEST_BODY, Request, answer, encode_error};
+use super::resource_session::{ResourceSession, Wanted};
 use super::socket::{self, Place};
 use super::transports::{Login, Transports};
 use crate::error::Result;
@@ -49,7 +52,7 @@ const DESCRIPTORS_ASIDE: u64 = 64;
 /// So many beyond the most are still heard, to be told to go alone or how it stands. More are closed unheard, which says
 /// the same.
 const HEARD_BESIDE: usize = 8;
-/// What a native stream, and one to a database, takes of the capacity for streams.
+/// What a native stream, and one to a database or a resource of the catalogue, takes of the capacity for streams.
 const NATIVE_COST: usize = 2;
 /// However many descriptors there may be.
 const MOST_STREAMS: u64 = 20_000;
@@ -223,6 +226,7 @@ impl Helper {
             Request::Native { node, login } => self.native(stream, node, login, descriptors).await,
             Request::Relay { node, login } => self.relay(stream, node, login, descriptors).await,
             Request::Database { name, early } => self.database(stream, name, early, descriptors).await,
+            Request::Resource { kind, name } => self.resource(stream, &kind, name, descriptors).await,
             Request::Status => {
                 let _ = stream.write_all(&self.status()).await;
             }
@@ -290,7 +294,31 @@ impl Helper {
         let said = match ends.open().map_err(|error| relay::cannot_wait(&error)) {
             Ok((input, output)) => {
                 let (transports, own, program) = (&self.transports, &self.own, Some(&stream));
-                EndToEnd { own, transports, database, early, input, output, program }.run(stored).await
+                let session = DatabaseSession { own, transports, database, early, input, output, program };
+                session.run(stored).await
+            }
+            Err(error) => Err(error),
+        };
+        let said = said.map_or_else(|error| encode_error(&error), |()| vec![answer::ENDED]);
+        let _ = stream.write_all(&said).await;
+    }
+
+    async fn resource(&self, mut stream: UnixStream, kind: &str, name: String, descriptors: Vec<OwnedFd>) {
+        let accepted =
+            Kind::of_document(kind).and_then(|kind| Some((kind, self.accept(descriptors, NATIVE_COST)?)));
+        let Some((kind, (ends, stored, _guard))) = accepted else {
+            let _ = stream.write_all(&[answer::DIRECT]).await;
+            return;
+        };
+        if stream.write_all(&[answer::TAKEN]).await.is_err() {
+            return;
+        }
+        debug!(?kind, name, "a connection to a resource begins");
+        let said = match ends.open().map_err(|error| relay::cannot_wait(&error)) {
+            Ok((input, output)) => {
+                let (transports, own, program) = (&self.transports, &self.own, Some(&stream));
+                let wanted = Wanted { kind, name };
+                ResourceSession { own, transports, wanted, input, output, program }.run(stored).await
             }
             Err(error) => Err(error),
         };

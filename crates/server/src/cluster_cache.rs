@@ -21,7 +21,7 @@ use tracing::{error, warn};
 
 pub(crate) use self::nodes::Resolved;
 use self::nodes::{Nodes, parse_node};
-use crate::specs::spec;
+use sallyport_protocols::spec;
 
 /// One watched resource as it came.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,17 +122,9 @@ impl ClusterCache {
     }
 
     /// A resource of the catalogue by its name among its kind. An agent is told of those that it serves.
-    #[allow(dead_code, reason = "for kinds of the catalogue, of which there is none yet")]
     pub(crate) fn listed(&self, kind: Kind, name: &str) -> Option<Arc<Listed>> {
         let id = ListedId { kind, name: ResourceName::new(name).ok()? };
         self.read().listed.get(&id).cloned()
-    }
-
-    /// Every resource of a kind of the catalogue that this host is told of, in the order of names.
-    #[allow(dead_code, reason = "for kinds of the catalogue, of which there is none yet")]
-    pub(crate) fn all_listed(&self, kind: Kind) -> Vec<Arc<Listed>> {
-        let state = self.read();
-        state.listed.values().filter(|listed| listed.kind == kind).cloned().collect()
     }
 
     /// Wakes whenever anything but a node changed.

@@ -154,7 +154,7 @@ enum Shape {
 }
 
 /// Every metric of a process; docs/operations.md lists the same.
-const METRICS: [(Shape, &str, &str); 34] = [
+const METRICS: [(Shape, &str, &str); 35] = [
     (Shape::Counter, "sallyport_connections_total", "Connections, by what they speak (`kind`)."),
     (Shape::Gauge, "sallyport_connections_open", "Open connections."),
     (
@@ -200,6 +200,11 @@ const METRICS: [(Shape, &str, &str); 34] = [
         Shape::Counter,
         "sallyport_audit_checkpoints_unposted_total",
         "Attempts to take a checkpoint of the audit log to a place that failed (`place`).",
+    ),
+    (
+        Shape::Counter,
+        "sallyport_resource_sessions_total",
+        "Sessions that users asked this agent for with resources of the catalogue, by their `kind` and what became of them (`result`).",
     ),
     (
         Shape::Counter,

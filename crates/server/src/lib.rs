@@ -37,7 +37,6 @@ mod reporting;
 mod routes;
 mod sessions;
 mod signals;
-mod specs;
 mod spool;
 mod tasks;
 mod telemetry;

@@ -86,14 +86,15 @@ async fn reach_by(
     greeted(stream, address).await
 }
 
-enum Failed {
+/// Why nothing is dialled.
+pub(crate) enum Failed {
     Apart(IpAddr, &'static str),
     Io(io::Error),
 }
 
 /// Where a server may be dialled. The name is asked for once: an answer that changes with the next question, as DNS rebinding
 /// has it, is not asked for.
-async fn places(
+pub(crate) async fn places(
     parsed: &HostPort,
     resolve: impl AsyncFnOnce(&str, u16) -> io::Result<Vec<SocketAddr>>,
 ) -> Result<Vec<SocketAddr>, Failed> {
@@ -116,7 +117,7 @@ async fn places(
 }
 
 /// A connection to the first that takes one.
-async fn first_of(places: &[SocketAddr]) -> io::Result<TcpStream> {
+pub(crate) async fn first_of(places: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for place in places {
         match TcpStream::connect(place).await {

@@ -14,6 +14,7 @@
 //! still holds the caller answers ([`Watched`]).
 
 pub mod limits;
+pub mod serving;
 pub mod watch;
 
 mod about;

@@ -63,6 +63,12 @@ pub enum Carries {
         /// Which session.
         postgres: CancelTarget,
     },
+    /// TLS from the user's program, for a resource of the catalogue.
+    #[serde(rename = "resource")]
+    Resource {
+        /// Which one.
+        resource: ResourceTarget,
+    },
 }
 
 impl Carries {
@@ -74,6 +80,7 @@ impl Carries {
             Self::OpenSsh { .. } => "openssh",
             Self::Postgres { .. } => "postgres",
             Self::PostgresCancel { .. } => "postgres-cancel",
+            Self::Resource { .. } => "resource",
         }
     }
 }
@@ -119,6 +126,16 @@ pub struct CancelTarget {
     pub cancel: String,
 }
 
+/// A resource of the catalogue that an agent serves. The user's program says inside its TLS what it wants, and the agent serves
+/// nothing on which the two do not agree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceTarget {
+    /// Its kind, as documents have it. An agent that does not know the kind refuses, by [`HeaderError::Resource`].
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+}
+
 /// A certificate that a user has shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -141,6 +158,9 @@ pub enum HeaderError {
     /// The proxy is of a later release, and carries what this agent does not.
     #[error("this agent does not carry streams of the kind {0:?}; update the agent")]
     Kind(String),
+    /// The proxy is of a later release, and the resource of a kind that this agent does not know.
+    #[error("this agent does not serve resources of the kind {0:?}; update the agent")]
+    Resource(String),
     /// It is no client's address: unspecified, multicast or broadcast.
     #[error("the header names no address that a client can have, but {0}")]
     Address(IpAddr),
@@ -191,7 +211,7 @@ impl StreamHeader {
 }
 
 /// Every kind that [`Carries::kind`] gives.
-const KINDS: [&str; 4] = ["ssh", "openssh", "postgres", "postgres-cancel"];
+const KINDS: [&str; 5] = ["ssh", "openssh", "postgres", "postgres-cancel", "resource"];
 
 /// Why bytes are no header: that of a later release is told from nonsense.
 fn why(bytes: &[u8], error: serde_json::Error) -> HeaderError {
@@ -275,6 +295,12 @@ mod tests {
             (
                 Carries::PostgresCancel { postgres: CancelTarget { cancel: "0000000711223344".to_owned() } },
                 r#"{"kind":"postgres-cancel","client_addr":"192.0.2.1:7","user":"alice","postgres":{"cancel":"0000000711223344"}}"#,
+            ),
+            (
+                Carries::Resource {
+                    resource: ResourceTarget { kind: "thing".to_owned(), name: "one".to_owned() },
+                },
+                r#"{"kind":"resource","client_addr":"192.0.2.1:7","user":"alice","resource":{"kind":"thing","name":"one"}}"#,
             ),
         ];
         for (carries, written) in cases {

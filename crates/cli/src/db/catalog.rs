@@ -5,8 +5,8 @@ use sallyport_wire::v1::{DatabaseInfo, ListDatabasesRequest};
 
 use crate::error::{CliError, CliResult, Exit};
 use crate::ui;
+use sallyport_client::agents;
 use sallyport_client::channel::Channel;
-use sallyport_client::database_agents;
 use sallyport_client::profile::Stored;
 
 pub(super) type Client = DatabasesClient<Channel>;
@@ -46,7 +46,7 @@ pub(super) async fn one(client: &Client, name: &str) -> CliResult<DatabaseInfo> 
 /// Tells a person where a database cannot be reached end to end, before a program goes there.
 pub(super) async fn say_where_tls_ends(stored: &Stored, database: &str) {
     // What is wrong otherwise the program reads when it connects.
-    if let Ok(agents) = database_agents::agents(stored, database).await
+    if let Ok(agents) = agents::agents(stored, agents::Asked::Database(database)).await
         && agents.is_empty()
     {
         ui::say(format!(

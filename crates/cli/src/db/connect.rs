@@ -1,24 +1,22 @@
 //! `sallyport db connect`: psql, through a socket that only it finds.
 
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{ExitCode, ExitStatus};
+use std::process::ExitCode;
 use std::rc::Rc;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use tokio::process::{Child, Command};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::process::Command;
 
 use super::catalog;
 use super::choice;
-use super::listener::{Address, Listener, Route, SOCKET_NAME, place, serve};
 use super::login::{Given, pick};
+use super::route::{Route, SOCKET_NAME, place};
 use super::startup::Pins;
 use crate::authority::{self, AuthorityArgs};
-use crate::error::{CliError, CliResult, Context, Exit};
+use crate::error::{CliError, CliResult, Exit};
+use crate::foreground;
 use crate::global::Global;
-use sallyport_client::database_agents;
+use crate::tunnel::{Address, Listener, serve};
+use sallyport_client::agents;
 use sallyport_client::profile::Stored;
 use sallyport_helper::databases::Databases;
 
@@ -77,7 +75,7 @@ pub(super) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
                 any_user: false,
             };
             // psql shows what went wrong: it is told in its own protocol.
-            tokio::task::spawn_local(serve(listener, route, |_| {}));
+            tokio::task::spawn_local(serve(listener, move |client| route.clone().carry(client), |_| {}));
             let target = [
                 ("PGHOST", place.path().to_string_lossy().into_owned()),
                 ("PGPORT", "5432".to_owned()),
@@ -106,7 +104,7 @@ async fn as_whom(
     }
     let authority = authority::open(global, &AuthorityArgs::default()).await?;
     let found = catalog::one(&authority.databases(), database).await?;
-    database_agents::remember(stored, std::slice::from_ref(&found));
+    agents::remember(stored, std::slice::from_ref(&found));
     pick(&found, &given)
 }
 
@@ -131,44 +129,15 @@ async fn psql(args: &Args, target: &[(&str, String)]) -> CliResult<ExitCode> {
         command.env_remove(variable);
     }
     command.envs(target.iter().map(|(variable, value)| (*variable, value.as_str())));
-    // Before psql is there, so that no Ctrl-C ends this process in between. What psql does with one is its own affair:
-    // mostly it cancels the query, and this process has to carry that.
-    let mut ignored = [SignalKind::interrupt(), SignalKind::quit()].map(signal);
-    let doing = "wait for signals";
-    for ignoring in &mut ignored {
-        if let Err(error) = ignoring {
-            return Err(CliError::new(format!("cannot {doing}: {error}")));
-        }
-    }
-    let mut terminate = signal(SignalKind::terminate()).doing(doing)?;
-    let mut hang_up = signal(SignalKind::hangup()).doing(doing)?;
     let program = args.psql.to_string_lossy();
-    let mut child = command.spawn().map_err(|error| match error.kind() {
+    // What psql does with a Ctrl-C is its own affair: mostly it cancels the query, and this process has to carry that.
+    let ran = foreground::run(command).await;
+    ran.map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => CliError::new(format!("there is no {program} on this machine"))
             .hint(
                 "apt-get install postgresql-client  (dnf install postgresql; brew install libpq); other clients: sallyport \
                  proxy db NAME --tunnel",
             ),
-        _ => CliError::new(format!("cannot start {program}: {error}")),
-    })?;
-    let status = loop {
-        tokio::select! {
-            ended = child.wait() => break ended.doing(format!("wait for {program}"))?,
-            _ = terminate.recv() => pass_on(&child, Signal::SIGTERM),
-            _ = hang_up.recv() => pass_on(&child, Signal::SIGHUP),
-        }
-    };
-    Ok(exit_code(status))
-}
-
-fn pass_on(child: &Child, signal: Signal) {
-    if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()) {
-        let _ = kill(Pid::from_raw(pid), signal);
-    }
-}
-
-/// psql's own; as shells have it where a signal ended it.
-fn exit_code(status: ExitStatus) -> ExitCode {
-    let number = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
-    ExitCode::from(u8::try_from(number).unwrap_or(1))
+        _ => CliError::new(format!("cannot run {program}: {error}")),
+    })
 }

@@ -4,11 +4,10 @@ mod catalog;
 mod choice;
 mod connect;
 mod environment;
-mod listener;
 mod login;
 mod ls;
-mod owner;
 mod proxy;
+mod route;
 mod service_file;
 mod startup;
 

@@ -11,13 +11,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::catalog;
 use super::choice::{self, Choice};
 use super::environment::conninfo_value;
-use super::listener::{Address, Listener, Route, SOCKET_NAME, place, serve};
+use super::route::{Route, SOCKET_NAME, address, place};
 use super::startup::{Name, Pins};
 use crate::authority::{self, AuthorityArgs};
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::global::Global;
+use crate::tunnel::{Address, Listener, serve};
 use crate::ui::{self, Format};
-use sallyport_client::database_agents;
+use sallyport_client::agents;
 use sallyport_client::profile::Stored;
 use sallyport_helper::databases::Databases;
 
@@ -40,7 +41,7 @@ pub(crate) struct Args {
     tunnel: bool,
     /// Where to listen, for one database: 127.0.0.1:PORT, a path for a socket, or a directory for one. Default: with --tunnel a
     /// socket in a directory of your own, else a free port of 127.0.0.1.
-    #[arg(long, value_name = "ADDRESS", value_parser = Address::parse)]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: Option<Address>,
     /// The port of 127.0.0.1 to listen on, for one database; 0 for a free one.
     #[arg(long, short = 'p', conflicts_with = "listen")]
@@ -105,7 +106,8 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
                     Route::Relay { proxy: stored.profile.proxy.clone() }
                 };
                 let name = name.clone();
-                tokio::task::spawn_local(serve(listener, route, move |error| {
+                let carry = move |client| route.clone().carry(client);
+                tokio::task::spawn_local(serve(listener, carry, move |error| {
                     ui::say(format!("note: {name}: {}", error.what()));
                 }));
             }
@@ -169,7 +171,7 @@ async fn check(stored: &Stored, global: &Global, args: &Args) -> CliResult {
     for (name, _) in &args.databases {
         match catalog::one(&authority.databases(), name).await {
             Err(error) if error.exit_kind() == Exit::Connection => ui::say(format!("note: {}", error.what())),
-            found => database_agents::remember(stored, &[found?]),
+            found => agents::remember(stored, &[found?]),
         }
     }
     for (name, _) in &args.databases {

@@ -2,12 +2,14 @@
 
 mod client_context;
 mod databases;
+mod end_to_end;
 mod endpoints;
 pub(crate) mod gateway;
 mod heartbeat;
 mod labels;
 mod node;
 mod proxies;
+mod resources;
 pub(crate) mod tunnel;
 pub(crate) mod upload;
 
@@ -26,6 +28,7 @@ use self::gateway::Gateway;
 use self::heartbeat::Description;
 use self::labels::OwnLabels;
 use self::node::SshNode;
+use self::resources::AgentResources;
 use self::tunnel::Dialling;
 use self::upload::Uploader;
 use crate::ServerError;
@@ -78,6 +81,7 @@ pub(crate) struct Service {
     host: String,
     node: SshNode,
     databases: AgentDatabases,
+    resources: AgentResources,
     spool: Spool,
     uploader: Uploader,
     _claim: Claim,
@@ -97,21 +101,25 @@ impl Service {
         self.spool.clone()
     }
 
-    /// SSH connections that are open, and sessions with databases.
+    /// SSH connections that are open, and sessions with databases and other resources.
     pub(crate) fn connections(&self) -> usize {
-        self.node.connections() + self.databases.sessions()
+        self.node.connections() + self.databases.sessions() + self.resources.sessions()
     }
 
     /// Waits for them to end; gives how many are left.
     pub(crate) async fn drained(&self, patience: Duration) -> usize {
-        let (node, databases) = tokio::join!(self.node.drained(patience), self.databases.drained(patience));
-        node + databases
+        let (node, databases, resources) = tokio::join!(
+            self.node.drained(patience),
+            self.databases.drained(patience),
+            self.resources.drained(patience)
+        );
+        node + databases + resources
     }
 
     /// Ends what is still open and hands what it left behind to the authority. What cannot be handed over waits on
     /// disk for the next start.
     pub(crate) async fn finish(&self) {
-        tokio::join!(self.node.end_all(), self.databases.end_all());
+        tokio::join!(self.node.end_all(), self.databases.end_all(), self.resources.end_all());
         let (events, recordings) =
             tokio::join!(self.spool.flush(FLUSH_PATIENCE), self.uploader.drained(FLUSH_PATIENCE));
         if !(events && recordings) {
@@ -230,6 +238,16 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         stop: stop.clone(),
         tasks: tasks.clone(),
     })?;
+    let resources = AgentResources::new(resources::Start {
+        cluster: membership.cluster.clone(),
+        id: identity.id,
+        name: identity.name.clone(),
+        view: Arc::clone(&view),
+        host: credentials.clone(),
+        sink: Arc::new(spool.clone()),
+        recorders: node.recorders(),
+        live: node.live(),
+    });
     let (found, health_of_databases) = watch::channel(database_health::Found::new());
     tasks.spawn(database_health::run(databases.clone(), found, stop.clone()));
     let confirming = Confirming {
@@ -263,6 +281,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
             sink: Arc::new(spool.clone()),
         },
         databases: Some(databases.clone()),
+        resources: Some(resources.clone()),
         credentials,
         view,
         serve: node.serve(),
@@ -273,5 +292,5 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     };
     tasks.spawn(dialling.run());
     let host = format!("node:{}", identity.name);
-    Ok(Service { id: identity.id, host, node, databases, spool, uploader, _claim: claim })
+    Ok(Service { id: identity.id, host, node, databases, resources, spool, uploader, _claim: claim })
 }

@@ -28,6 +28,7 @@ use super::client_context::{ClientContext, ServeStream};
 use super::databases::AgentDatabases;
 use super::gateway::Gateway;
 use super::proxies::Proxy;
+use super::resources::AgentResources;
 use crate::ServerError;
 use crate::backoff::{Backoff, chance};
 use crate::cluster_cache::ClusterCache;
@@ -64,6 +65,8 @@ pub(crate) struct Dialling {
     pub(crate) gateway: Gateway,
     /// For streams to databases, where they are served.
     pub(crate) databases: Option<AgentDatabases>,
+    /// For streams to resources of the catalogue, where they are served.
+    pub(crate) resources: Option<AgentResources>,
     pub(crate) health: Health,
     /// No new sessions.
     pub(crate) drain: CancellationToken,
@@ -384,6 +387,13 @@ impl Dialling {
                 None => {
                     warn!(kind, "the proxy opened a stream for databases, and this agent serves none");
                     return stream.reset("this agent serves no databases");
+                }
+            },
+            Carries::Resource { resource } => match self.resources.clone() {
+                Some(resources) => Box::pin(resources.serve(resource, stream, client, opening())),
+                None => {
+                    warn!(kind, "the proxy opened a stream for resources, and this agent serves none");
+                    return stream.reset("this agent serves no resources");
                 }
             },
             Carries::PostgresCancel { postgres } => match self.databases.clone() {

@@ -17,8 +17,8 @@ use super::sections::{
     SecondFactor, Secret, TunnelCarrier,
 };
 use super::{audit, ca_keys, crypto, lifetimes, telemetry};
-use crate::specs::spec;
 use sallyport_access::yaml::{Errors as ConfigErrors, Problems, Section, parse_own};
+use sallyport_protocols::spec;
 
 const TOP: &[&str] = &[
     "version",

@@ -3,6 +3,7 @@
 //! Nothing is answered before the verdict, the bytes read are bounded, and the caller bounds the time.
 
 use bytes::{Buf, Bytes, BytesMut};
+use sallyport_access::Kind;
 use sallyport_databases::postgres::startup::{self, CancelKey};
 use sallyport_wire::alpn;
 use sallyport_wire::client_hello::{self, TlsOffer};
@@ -25,8 +26,8 @@ pub(crate) enum Wants {
     Tunnel,
     /// Another proxy's connection on behalf of its client.
     Relay,
-    /// A database, in PostgreSQL's protocol.
-    Postgres,
+    /// Resources of this kind, in a protocol of their own.
+    Protocol(Kind),
     /// gRPC or HTTPS.
     Http,
 }
@@ -77,11 +78,13 @@ pub(crate) async fn classify<T: AsyncRead + AsyncWrite + Unpin>(mut stream: T) -
         read_more(&mut stream, &mut ahead).await?;
         match detect(&ahead) {
             Verdict::NeedMore => {}
-            Verdict::Ssh => return Ok(First::Ssh(Rewind::new(ahead.freeze(), stream))),
             Verdict::Http => return Ok(First::PlainHttp(Rewind::new(ahead.freeze(), stream))),
             Verdict::Tls => return Box::pin(tls(ahead, stream)).await,
-            Verdict::Postgres => return Box::pin(postgres(ahead, stream)).await,
-            Verdict::Unknown => return Err(Dropped::Garbage),
+            verdict => match sallyport_protocols::by_first_bytes(verdict).map(|row| row.kind) {
+                Some(Kind::Node) => return Ok(First::Ssh(Rewind::new(ahead.freeze(), stream))),
+                Some(Kind::Database) => return Box::pin(postgres(ahead, stream)).await,
+                _ => return Err(Dropped::Garbage),
+            },
         }
     }
 }
@@ -132,7 +135,9 @@ async fn postgres<T: AsyncRead + AsyncWrite + Unpin>(
         read_more(&mut stream, &mut ahead).await?;
         if answer == startup::ACCEPTED {
             return match tls(ahead, stream).await? {
-                First::Tls(_, offer, stream) => Ok(First::Tls(Wants::Postgres, offer, stream)),
+                First::Tls(_, offer, stream) => {
+                    Ok(First::Tls(Wants::Protocol(Kind::Database), offer, stream))
+                }
                 other => Ok(other),
             };
         }
@@ -176,8 +181,11 @@ fn wants<'a>(offered: impl Iterator<Item = &'a [u8]>) -> Wants {
             p if p == alpn::AUTH => return Wants::Authority,
             p if p == alpn::TUNNEL => return Wants::Tunnel,
             p if p == alpn::RELAY => return Wants::Relay,
-            p if p == alpn::POSTGRESQL => return Wants::Postgres,
-            _ => {}
+            p => {
+                if let Some(row) = sallyport_protocols::by_alpn(p) {
+                    return Wants::Protocol(row.kind);
+                }
+            }
         }
     }
     Wants::Http
@@ -237,8 +245,9 @@ mod tests {
             First::Tls(Wants::Authority, offer, stream) => (told(&offer, "authority"), stream),
             First::Tls(Wants::Tunnel, offer, stream) => (told(&offer, "tunnel"), stream),
             First::Tls(Wants::Relay, offer, stream) => (told(&offer, "relay"), stream),
-            First::Tls(Wants::Postgres, offer, stream) => (told(&offer, "postgres"), stream),
+            First::Tls(Wants::Protocol(Kind::Database), offer, stream) => (told(&offer, "postgres"), stream),
             First::Tls(Wants::Http, offer, stream) => (told(&offer, "https"), stream),
+            First::Tls(Wants::Protocol(kind), ..) => panic!("nothing of {kind:?} comes to the port"),
             First::Cancel(_) | First::PlainPostgres(_) => panic!("a database client without TLS"),
         };
         let mut all = Vec::new();
@@ -291,7 +300,7 @@ mod tests {
         let (gssapi, tls) = (vec![0, 0, 0, 8, 4, 210, 22, 48], startup::ask_for_tls());
         let hello = hello(&[]).await;
         let (first, answers) = database_client(vec![gssapi.clone(), tls.clone(), hello.clone()]).await;
-        assert!(matches!(first, Ok(First::Tls(Wants::Postgres, ..))), "{first:?}");
+        assert!(matches!(first, Ok(First::Tls(Wants::Protocol(Kind::Database), ..))), "{first:?}");
         assert_eq!(answers, b"NS");
         let key = CancelKey { process: 7, secret: vec![1, 2, 3, 4] };
         let (first, _) = database_client(vec![startup::cancel(&key)]).await;

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use metrics::{counter, gauge};
-use sallyport_access::{HostRole, Identity, Principal};
+use sallyport_access::{HostRole, Identity, Kind, Principal};
 use sallyport_audit::{Code, Event, Sink};
 use sallyport_ca::Trust;
 use sallyport_sal::HybridKeyExchange;
@@ -169,11 +169,12 @@ impl Gateway {
                 self.came_to_nothing(peer);
                 databases::refuse_plain(stream).await;
             }
-            First::Tls(Wants::Postgres, hello, stream) => {
+            First::Tls(Wants::Protocol(Kind::Database), hello, stream) => {
                 known("postgres");
                 let serving = self.postgres(hello, stream, peer, slot);
                 Box::pin(serving.instrument(info_span!("postgres"))).await;
             }
+            First::Tls(Wants::Protocol(_), ..) => dropped("protocol_not_served"),
             First::Tls(Wants::Authority, _, stream) => {
                 known("authority");
                 // Who this is, the authority learns; it tells of the client.

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 use metrics::{counter, gauge};
-use sallyport_access::{DatabasePermit, HostId};
+use sallyport_access::{DatabasePermit, HostId, Listed, Permit};
 use sallyport_wire::tunnel::{Handle, Stream};
 
 use super::hosts::Shares;
@@ -75,6 +75,16 @@ impl Hub {
         &self,
         agent: HostId,
         _permit: &DatabasePermit,
+        header: Bytes,
+    ) -> Result<Stream, NotConnected> {
+        self.stream(agent, header)
+    }
+
+    /// Opens a stream to an agent that serves the resource which the permit names.
+    pub(crate) fn open_listed(
+        &self,
+        agent: HostId,
+        _permit: &Permit<Listed>,
         header: Bytes,
     ) -> Result<Stream, NotConnected> {
         self.stream(agent, header)

@@ -1,5 +1,6 @@
 //! The proxy service: tunnels, the access decision and the bytes between clients and nodes.
 
+mod client;
 pub(crate) mod databases;
 pub(crate) mod gateway;
 mod hosts;
@@ -15,6 +16,7 @@ mod public;
 mod quic;
 pub(crate) mod recording_proxy;
 pub(crate) mod relay;
+mod resources;
 pub(crate) mod servers;
 pub(crate) mod transport;
 mod upstream;
@@ -47,6 +49,7 @@ use self::nodes::Nodes;
 use self::open::Opener;
 pub(crate) use self::page::PublicPage;
 use self::recording_proxy::RecordingProxy;
+use self::resources::Resources;
 use self::transport::TransportService;
 use crate::ServerError;
 use crate::agent::upload::Uploader;
@@ -271,6 +274,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         spread,
     };
     tasks.spawn(confirming.run(stop.clone()));
+    let resources = Resources::new(opener.clone());
     let mut databases = Databases::new(opener, credentials.clone(), membership.public_names.iter().cloned());
     if section.danger.fresh_database_keys {
         databases = databases.with_fresh_keys(FreshKeys {
@@ -280,7 +284,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
             public_names: membership.public_names.iter().cloned().collect(),
         });
     }
-    let transport = TransportServer::new(TransportService::new(nodes, databases.clone()))
+    let transport = TransportServer::new(TransportService::new(nodes, databases.clone(), resources))
         .max_decoding_message_size(MESSAGE_LIMIT_BYTES)
         .max_encoding_message_size(MESSAGE_LIMIT_BYTES);
     let shown = public_addr.first().map(HostPort::to_string).unwrap_or_default();

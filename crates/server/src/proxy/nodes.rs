@@ -61,7 +61,9 @@ impl Asks for NodeAsked<'_> {
     type Stream = Upstream;
     type Error = DialError;
 
-    const REFUSED: Code = Code::SessionRefused;
+    fn refusal(&self) -> Code {
+        Code::SessionRefused
+    }
 
     fn target(&self) -> &str {
         self.target

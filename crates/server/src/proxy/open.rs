@@ -47,7 +47,7 @@ pub(crate) trait Asks: Sync {
     type Error: Refused;
 
     /// The event of a refusal.
-    const REFUSED: Code;
+    fn refusal(&self) -> Code;
 
     /// What the client names, as it says it; empty where it names nothing. It may be anything, and of any length.
     fn target(&self) -> &str;
@@ -206,7 +206,7 @@ impl Opener {
             message = detail,
             "session refused"
         );
-        let event = Event::new(A::REFUSED, now)
+        let event = Event::new(asks.refusal(), now)
             .user(client.identity.display_name())
             .source(client.address.to_string())
             .message(detail)

@@ -1,4 +1,4 @@
-//! The Transport service: SSH from client to node, inside a gRPC stream, as ciphertext.
+//! The Transport service: SSH from client to node, and other protocols to agents, inside gRPC streams, as ciphertext.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,10 +24,12 @@ use tonic::{Request, Response, Status, Streaming};
 use tracing::field::Empty;
 use tracing::{Instrument, Span, debug, info, info_span};
 
-use super::databases::{Answer, Databases, Grpc, connected};
+use super::client::{Answer, Grpc};
+use super::databases::{DatabaseFrames, Databases, connected};
 use super::nodes::{NodeAsked, Nodes};
 use super::open::Opened;
 use super::peer::{Peer, caller};
+use super::resources::{self, ResourceFrames, Resources};
 use super::servers::DialError;
 use super::upstream::{Upstream, UpstreamError};
 use super::watcher::{Session, Watcher};
@@ -38,19 +40,20 @@ use crate::telemetry;
 /// One message's worth of SSH: large enough to make the framing negligible, small enough to share a connection.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Answers of a database that wait for the network; more make the agent wait.
+/// Answers of a database or another resource that wait for the network; more make the agent wait.
 const QUEUED_ANSWERS: usize = 4;
 
-/// Serves `ProxySsh`.
+/// Serves `ProxySsh`, `ProxyDatabase` and `ProxyResource`.
 #[derive(Debug, Clone)]
 pub(crate) struct TransportService {
     nodes: Nodes,
     databases: Databases,
+    resources: Resources,
 }
 
 impl TransportService {
-    pub(crate) fn new(nodes: Nodes, databases: Databases) -> Self {
-        Self { nodes, databases }
+    pub(crate) fn new(nodes: Nodes, databases: Databases, resources: Resources) -> Self {
+        Self { nodes, databases, resources }
     }
 }
 
@@ -74,7 +77,27 @@ pub(crate) fn status(error: &DialError) -> Status {
 #[tonic::async_trait]
 impl Transport for TransportService {
     type ProxySshStream = FromNode;
-    type ProxyDatabaseStream = ReceiverStream<Answer>;
+    type ProxyDatabaseStream = ReceiverStream<Answer<DatabaseFrames>>;
+    type ProxyResourceStream = ReceiverStream<Answer<ResourceFrames>>;
+
+    async fn proxy_resource(
+        &self,
+        request: Request<Streaming<v1::ProxyResourceRequest>>,
+    ) -> Result<Response<Self::ProxyResourceStream>, Status> {
+        let client = caller(request.extensions().get::<Peer>(), OffsetDateTime::now_utc())?;
+        let said = telemetry::parent(request.metadata().as_ref(), Some(&client.identity));
+        let mut frames = request.into_inner();
+        let first = frames.message().await?.and_then(|message| message.frame);
+        let Some(v1::proxy_resource_request::Frame::Target(target)) = first else {
+            return Err(Status::invalid_argument("the first message must name the target"));
+        };
+        let opened = self.resources.open(client, said, &target).await?;
+        let (answers, stream) = mpsc::channel(QUEUED_ANSWERS);
+        // The queue is empty and has room, so this cannot fail.
+        let _ = answers.try_send(Ok(resources::connected(opened.agent)));
+        tasks::start((opened.carry)(Grpc::new(frames, answers)));
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
 
     async fn proxy_database(
         &self,

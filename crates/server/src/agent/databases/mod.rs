@@ -1,7 +1,6 @@
 //! Databases that this agent serves.
 
 mod credentials;
-mod endpoint;
 mod fresh;
 pub(crate) mod health;
 mod passwords;
@@ -24,15 +23,15 @@ use sallyport_databases::postgres::startup::CancelKey;
 use sallyport_databases::service::{Asked, Came, Directory, Service, Settings};
 use sallyport_session::LiveSessions;
 use sallyport_wire::stream_header::{CancelTarget, PostgresTarget, UserCertificate};
-use sallyport_wire::tunnel;
+use sallyport_wire::{alpn, tunnel};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, info_span, warn};
 
 use self::credentials::AgentCredentials;
-use self::endpoint::{Endpoint, Proven};
 use self::passwords::PasswordFile;
+use super::end_to_end::{Endpoint, Proven};
 use crate::ServerError;
 use crate::authority_client::AuthorityClient;
 use crate::cluster_cache::ClusterCache;
@@ -96,7 +95,8 @@ impl AgentDatabases {
             patience: PATIENCE,
         });
         let check_interval = section.database_check_interval;
-        Ok(Self { known, host, sink, service, endpoint: Arc::default(), check_interval })
+        let endpoint = Arc::new(Endpoint::new(alpn::DATABASE));
+        Ok(Self { known, host, sink, service, endpoint, check_interval })
     }
 
     /// Serves one stream of a client to its end.
@@ -142,7 +142,7 @@ impl AgentDatabases {
         let shaking = info_span!(target: PHASE, parent: &opening, "database.handshake");
         let accepted = self.endpoint.accept(&self.host, &self.known.view, stream).await;
         drop(shaking);
-        let Proven { stream, identity, certificate, word } = match accepted {
+        let Proven { stream, identity, certificate, said } = match accepted {
             Ok(proven) => proven,
             Err(problem) => {
                 opening.record("error.type", "refused");
@@ -157,7 +157,7 @@ impl AgentDatabases {
             database: header.database,
             identity,
             proof: certificate,
-            opened: word,
+            opened: said,
             came: Came::EndToEnd,
             client: client.to_string(),
             cancel,

@@ -18,7 +18,7 @@ use crate::authority::hosts::registry::HostRegistry;
 use crate::authority::hosts::selection::Selection;
 use crate::authority::identities::known::{DECIDED_BY_STATE, Identities};
 use crate::authority::policy::Policy;
-use crate::specs::spec;
+use sallyport_protocols::spec;
 
 /// Resources in one answer.
 const ITEMS: usize = 20_000;

@@ -11,7 +11,7 @@ use sallyport_access::{
 use sallyport_audit::Code;
 use serde::{Deserialize, Serialize};
 
-use crate::specs::spec;
+use sallyport_protocols::spec;
 
 /// How events about changes of what is kept are called.
 #[derive(Debug, Clone)]

@@ -62,7 +62,9 @@ impl Asks for DatabaseAsked<'_> {
     type Stream = DatabaseStream;
     type Error = Denied;
 
-    const REFUSED: Code = Code::DatabaseSessionRefused;
+    fn refusal(&self) -> Code {
+        Code::DatabaseSessionRefused
+    }
 
     fn target(&self) -> &str {
         self.name.map_or("", DatabaseName::as_str)

@@ -6,10 +6,10 @@ use sallyport_databases::postgres::startup::First;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
-use super::client::{Native, Target as _};
 use super::greeting::{LAST_WORDS, first_packet, say};
 use super::ways::Databases;
 use crate::listener::Crowded;
+use crate::proxy::client::{Native, Target as _};
 use crate::proxy::open::ClientContext;
 use crate::proxy::proving;
 

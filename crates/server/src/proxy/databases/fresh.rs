@@ -16,12 +16,12 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::client::Resumption;
 use tracing::{Span, warn};
 
-use super::client::{Client, Source, Target};
 use crate::ServerError;
 use crate::authority_client::AuthorityClient;
 use crate::cluster_cache::ClusterCache;
 use crate::dialling::handshake;
 use crate::host::{Credentials, certificates};
+use crate::proxy::client::{Client, Source, Target};
 
 /// How long the authority may take for a certificate; ten wait at a time.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);

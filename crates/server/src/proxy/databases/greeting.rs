@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_rustls::server::TlsStream;
 use tonic::Status;
 
-use super::client::{Client, Native};
 use crate::listener::Rewind;
+use crate::proxy::client::{Client, Native};
 
 /// Requests for encryption inside a connection that has it.
 const MOST_REQUESTS: usize = 3;

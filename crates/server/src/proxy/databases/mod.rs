@@ -3,8 +3,8 @@
 
 mod asked;
 mod cancels;
-mod client;
 mod crowded;
+mod frames;
 mod fresh;
 mod greeting;
 mod relay;
@@ -32,14 +32,14 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span, info, info_span};
 
 use self::asked::DatabaseAsked;
-pub(crate) use self::client::{Answer, Grpc, connected};
-use self::client::{Client, Native};
+pub(crate) use self::frames::{DatabaseFrames, connected};
 pub(crate) use self::fresh::FreshKeys;
 use self::greeting::{first_packet, say};
 pub(crate) use self::greeting::{no_database_client, refuse_plain, refuse_stranger, refuse_unfit};
 use self::said::Said;
 pub(crate) use self::ways::Databases;
 use self::ways::{DatabaseStream, about};
+use super::client::{Client, Grpc, Native};
 use super::open::{ClientContext, Opened, OpenedFor};
 use super::watcher::{Session, Watcher};
 
@@ -66,7 +66,7 @@ impl Databases {
         client: ClientContext,
         said: Option<TraceContext>,
         named: DatabaseName,
-        stream: Grpc,
+        stream: Grpc<DatabaseFrames>,
     ) {
         self.serve(client, said, Some(named), stream).await;
     }
@@ -152,7 +152,7 @@ impl Databases {
         said: Option<TraceContext>,
         name: DatabaseName,
         target: &v1::DatabaseTarget,
-    ) -> Result<impl FnOnce(Grpc) -> BoxFuture<'static, ()> + use<>, Status> {
+    ) -> Result<impl FnOnce(Grpc<DatabaseFrames>) -> BoxFuture<'static, ()> + use<>, Status> {
         if target.agents.len() > MOST_AGENTS {
             let problem =
                 format!("{} agents are named, at most {MOST_AGENTS} are allowed", target.agents.len());

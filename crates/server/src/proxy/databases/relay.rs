@@ -11,7 +11,7 @@ use sallyport_databases::postgres::error::{LOST, LOST_HINT, Refusal, SqlState};
 use sallyport_wire::tunnel::{self, TunnelError};
 use tracing::Span;
 
-use super::client::{Client, Source, Target};
+use crate::proxy::client::{Client, Source, Target};
 
 /// Most that goes on at once.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -121,8 +121,8 @@ mod tests {
     use sallyport_wire::tunnel::{Config, Tunnel};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-    use super::super::client::Native;
     use super::*;
+    use crate::proxy::client::Native;
 
     /// A client, what carries, and the agent's end.
     async fn way() -> (DuplexStream, tokio::task::JoinHandle<Result<(), Lost>>, tunnel::Stream) {

@@ -65,6 +65,7 @@ fn agent(rig: &Rig, number: usize, stop: &CancellationToken, tasks: &Tasks) -> H
     };
     let dialling = Dialling {
         databases: None,
+        resources: None,
         proxy: HostPort::from(rig.address),
         carrier: TunnelCarrier::Tcp,
         credentials: Credentials::new(format!("/nonexistent/{number}").into(), identity),

@@ -7,5 +7,6 @@ mod herd;
 mod listening;
 mod postgres;
 mod quic;
+mod resources;
 mod rig;
 mod sessions;

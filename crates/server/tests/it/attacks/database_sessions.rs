@@ -16,7 +16,7 @@ use sallyport_sal::hash::{Hmac, sha256};
 use sallyport_server::Running;
 use sallyport_server::config::NodeSection;
 use sallyport_ssh::door::DoorStream;
-use sallyport_wire::database::preamble;
+use sallyport_wire::preamble::encode as preamble;
 use sallyport_wire::tunnel::{self, Handle, Incoming};
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::databases_client::DatabasesClient;

@@ -7,8 +7,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// The tables of Linux (proc_net_tcp.txt of its documentation). A socket of IPv6 may hold addresses of IPv4.
 const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
 
-/// `TCP_ESTABLISHED`. What is closing may have no owner by now, which the table shows as root's.
-const ESTABLISHED: &str = "01";
+/// `TCP_ESTABLISHED`; and `TCP_FIN_WAIT1` and `TCP_FIN_WAIT2`, of a client that has said everything already.
+const OPEN: [&str; 3] = ["01", "04", "05"];
+/// The inode of what has no owner by now, which the table shows as root's.
+const CLOSED: &str = "0";
 
 /// The user whose socket is at `client`, connected to `here`.
 ///
@@ -33,8 +35,9 @@ fn find(table: &str, client: SocketAddr, here: SocketAddr) -> Option<u32> {
     table.lines().skip(1).find_map(|line| {
         let mut fields = line.split_ascii_whitespace().skip(1);
         let (local, remote, state) = (fields.next()?, fields.next()?, fields.next()?);
-        let user = fields.nth(3)?;
-        let fits = state == ESTABLISHED
+        let (user, inode) = (fields.nth(3)?, fields.nth(1)?);
+        let fits = OPEN.contains(&state)
+            && inode != CLOSED
             && address(local) == Some(plain(client))
             && address(remote) == Some(plain(here));
         fits.then(|| user.parse().ok()).flatten()
@@ -87,16 +90,22 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_established_between_the_two_counts() {
-        let line = |state: &str, user: &str| {
+    fn only_what_is_open_between_the_two_counts() {
+        let with = |state: &str, user: &str, inode: u8| {
             format!(
-                "  sl  local_address rem_address   st ...\n   0: {} {} {state} 00000000:00000000 00:00000000 00000000  {user}        0 1\n",
+                "  sl  local_address rem_address   st ...\n   0: {} {} {state} 00000000:00000000 00:00000000 00000000  {user}        0 {inode}\n",
                 text("127.0.0.1:40000"),
                 text("127.0.0.1:5433")
             )
         };
+        let line = |state: &str, user: &str| with(state, user, 1);
         let (client, here) = ("127.0.0.1:40000".parse().unwrap(), "127.0.0.1:5433".parse().unwrap());
         assert_eq!(find(&line("01", "1000"), client, here), Some(1000));
+        // A client that has said everything, and one that has gone, whoever's it was.
+        for state in ["04", "05"] {
+            assert_eq!(find(&with(state, "1000", 1), client, here), Some(1000));
+            assert_eq!(find(&with(state, "0", 0), client, here), None);
+        }
         // In TIME_WAIT, which has no owner any more.
         assert_eq!(find(&line("06", "0"), client, here), None);
         assert_eq!(find(&line("01", "1000"), here, client), None);

@@ -1,4 +1,4 @@
-//! The client's end of a way to a database, whatever it comes over.
+//! The client's end of a stream that carries a protocol other than SSH, whatever it comes over.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -7,9 +7,6 @@ use std::pin::Pin;
 use std::task::{Poll, ready};
 
 use bytes::Bytes;
-use sallyport_wire::v1;
-use sallyport_wire::v1::proxy_database_request::Frame as Asked;
-use sallyport_wire::v1::proxy_database_response::Frame as Answered;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
@@ -35,7 +32,7 @@ pub(crate) trait Target: Send {
     /// Says that nothing more will come.
     fn finish(&mut self) -> impl Future<Output = ()> + Send;
     /// The same, and why, beside the bytes where the client's way has a place for it.
-    fn fail(&mut self, why: &'static str) -> impl Future<Output = ()> + Send;
+    fn fail(&mut self, why: &str) -> impl Future<Output = ()> + Send;
 }
 
 /// Both.
@@ -87,7 +84,7 @@ impl<T: AsyncWrite + Send> Target for NativeTarget<T> {
         let _ = self.0.shutdown().await;
     }
 
-    async fn fail(&mut self, _: &'static str) {
+    async fn fail(&mut self, _: &str) {
         self.finish().await;
     }
 }
@@ -107,7 +104,7 @@ impl<T: AsyncRead + AsyncWrite + Send> Target for Native<T> {
         self.to.finish().await;
     }
 
-    async fn fail(&mut self, why: &'static str) {
+    async fn fail(&mut self, why: &str) {
         self.to.fail(why).await;
     }
 }
@@ -121,73 +118,82 @@ impl<T: AsyncRead + AsyncWrite + Send> Client for Native<T> {
     }
 }
 
-/// What the response stream of a call gives out.
-pub(crate) type Answer = Result<v1::ProxyDatabaseResponse, Status>;
+/// The messages of one method around the bytes that it carries.
+pub(crate) trait Frames: Send + Sync + 'static {
+    /// What comes from the client.
+    type Request: Send + 'static;
+    /// What goes to it.
+    type Response: Send + 'static;
 
-/// A client inside a gRPC stream.
-pub(crate) struct Grpc {
-    from: GrpcSource,
-    to: GrpcTarget,
+    /// The bytes of a request; none where it has none.
+    ///
+    /// # Errors
+    /// For one that has no place behind the first.
+    fn bytes(request: Self::Request) -> io::Result<Option<Bytes>>;
+
+    /// A response with bytes.
+    fn response(bytes: Bytes) -> Self::Response;
 }
 
-pub(crate) struct GrpcSource(Streaming<v1::ProxyDatabaseRequest>);
-pub(crate) struct GrpcTarget(Option<mpsc::Sender<Answer>>);
+/// What the response stream of a call gives out.
+pub(crate) type Answer<F> = Result<<F as Frames>::Response, Status>;
 
-impl Grpc {
-    pub(crate) fn new(from: Streaming<v1::ProxyDatabaseRequest>, to: mpsc::Sender<Answer>) -> Self {
+/// A client that names its target again.
+pub(crate) fn named_already() -> io::Error {
+    io::Error::other("the target was named already")
+}
+
+/// A client inside a gRPC stream.
+pub(crate) struct Grpc<F: Frames> {
+    from: GrpcSource<F>,
+    to: GrpcTarget<F>,
+}
+
+pub(crate) struct GrpcSource<F: Frames>(Streaming<F::Request>);
+pub(crate) struct GrpcTarget<F: Frames>(Option<mpsc::Sender<Answer<F>>>);
+
+impl<F: Frames> Grpc<F> {
+    pub(crate) fn new(from: Streaming<F::Request>, to: mpsc::Sender<Answer<F>>) -> Self {
         Self { from: GrpcSource(from), to: GrpcTarget(Some(to)) }
     }
 }
 
-/// What a client is told first.
-pub(crate) fn connected(database: &str) -> v1::ProxyDatabaseResponse {
-    let connected = v1::DatabaseConnected { database: database.to_owned() };
-    v1::ProxyDatabaseResponse { frame: Some(Answered::Connected(connected)) }
-}
-
-impl Source for GrpcSource {
+impl<F: Frames> Source for GrpcSource<F> {
     async fn next(&mut self) -> io::Result<Option<Bytes>> {
-        loop {
-            match self.0.message().await.map_err(io::Error::other)? {
-                Some(v1::ProxyDatabaseRequest { frame: Some(Asked::Data(bytes)) }) if !bytes.is_empty() => {
-                    return Ok(Some(bytes));
-                }
-                Some(v1::ProxyDatabaseRequest { frame: Some(Asked::Target(_)) }) => {
-                    return Err(io::Error::other("the target was named already"));
-                }
-                Some(_) => {}
-                None => return Ok(None),
+        while let Some(request) = self.0.message().await.map_err(io::Error::other)? {
+            if let Some(bytes) = F::bytes(request)?.filter(|bytes| !bytes.is_empty()) {
+                return Ok(Some(bytes));
             }
         }
+        Ok(None)
     }
 }
 
-impl Target for GrpcTarget {
+impl<F: Frames> Target for GrpcTarget<F> {
     async fn send(&mut self, bytes: Bytes) -> io::Result<()> {
         let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
         let to = self.0.as_ref().ok_or_else(gone)?;
-        let answer = v1::ProxyDatabaseResponse { frame: Some(Answered::Data(bytes)) };
-        to.send(Ok(answer)).await.map_err(|_| gone())
+        to.send(Ok(F::response(bytes))).await.map_err(|_| gone())
     }
 
     async fn finish(&mut self) {
         self.0 = None;
     }
 
-    async fn fail(&mut self, why: &'static str) {
+    async fn fail(&mut self, why: &str) {
         if let Some(to) = self.0.take() {
             let _ = to.send(Err(Status::unavailable(why))).await;
         }
     }
 }
 
-impl Source for Grpc {
+impl<F: Frames> Source for Grpc<F> {
     async fn next(&mut self) -> io::Result<Option<Bytes>> {
         self.from.next().await
     }
 }
 
-impl Target for Grpc {
+impl<F: Frames> Target for Grpc<F> {
     async fn send(&mut self, bytes: Bytes) -> io::Result<()> {
         self.to.send(bytes).await
     }
@@ -196,14 +202,14 @@ impl Target for Grpc {
         self.to.finish().await;
     }
 
-    async fn fail(&mut self, why: &'static str) {
+    async fn fail(&mut self, why: &str) {
         self.to.fail(why).await;
     }
 }
 
-impl Client for Grpc {
-    type From = GrpcSource;
-    type To = GrpcTarget;
+impl<F: Frames> Client for Grpc<F> {
+    type From = GrpcSource<F>;
+    type To = GrpcTarget<F>;
 
     fn split(self) -> (Self::From, Self::To) {
         (self.from, self.to)
