@@ -20,6 +20,7 @@ mod native;
 mod opening;
 mod phases;
 mod pipelined;
+mod refusals;
 mod remotes;
 mod request;
 mod session;
@@ -31,7 +32,6 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use russh::SshId;
-use tokio::sync::{Mutex, mpsc};
 use tracing::{Instrument, debug, debug_span};
 
 pub use crate::transport::Limits;
@@ -61,6 +61,7 @@ use crate::transport::Opening;
 use crate::{BoxedStream, Stream};
 use connection::{Inner, Line, SshLine};
 use events::{Events, Said};
+use refusals::Refusals;
 use remotes::Remotes;
 use settings::{AgentSocket, KEEPALIVES_UNANSWERED};
 
@@ -137,7 +138,7 @@ fn connect_boxed(
     let connecting = async move {
         let said = Arc::new(Said::default());
         let demand = settings.trust.suite().key_exchange();
-        let (refusals_in, refusals) = mpsc::unbounded_channel();
+        let refusals = Refusals::default();
         let slack = Slack::default();
         let remotes = Arc::new(Remotes::default());
         let events = Events {
@@ -145,7 +146,7 @@ fn connect_boxed(
             trust: settings.trust,
             agent: settings.agent,
             said: Arc::clone(&said),
-            refusals: refusals_in,
+            refusals: refusals.clone(),
             slack: slack.clone(),
             remotes: Arc::clone(&remotes),
             extras,
@@ -169,7 +170,6 @@ fn connect_boxed(
             None => entering::by_library(stream, config, events, credentials, &settings.login).await,
         }?;
         debug!("authenticated");
-        let refusals = Mutex::new(refusals);
         let line = Line::Ssh(SshLine { handle, refusals, slack });
         let inner = Inner { line, host: settings.host, said, remotes };
         Ok(Connection { inner: Arc::new(inner) })

@@ -2,20 +2,16 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use russh::client::{Handle, Msg};
 use russh::{Channel, Disconnect};
-use tokio::sync::{Mutex, mpsc};
 
 use super::error::ClientError;
 use super::events::{Events, Said};
+use super::refusals::Refusals;
 use super::remotes::Remotes;
 use super::{native, pipelined};
 use crate::pump::Slack;
-
-/// How long to wait for the words that belong to a refused channel.
-pub(super) const REFUSAL_TEXT_WAIT: Duration = Duration::from_secs(1);
 
 /// One authenticated connection. Clones share it.
 #[derive(Clone)]
@@ -39,7 +35,7 @@ pub(super) enum Line {
 
 pub(super) struct SshLine {
     pub(super) handle: Handle<Events>,
-    pub(super) refusals: Mutex<mpsc::UnboundedReceiver<String>>,
+    pub(super) refusals: Refusals,
     pub(super) slack: Slack,
 }
 
@@ -119,21 +115,18 @@ impl Connection {
         }
     }
 
-    /// Turns the library's answer to a channel request into ours, with the words of the host.
+    /// Opens a channel, and turns the library's answer into ours, with the words of the host.
     pub(super) async fn opened(
         &self,
         ssh: &SshLine,
         what: &str,
-        opened: Result<Channel<Msg>, russh::Error>,
+        open: impl Future<Output = Result<Channel<Msg>, russh::Error>>,
     ) -> Result<Channel<Msg>, ClientError> {
-        match opened {
+        let opening = ssh.refusals.opening();
+        match open.await {
             Ok(channel) => Ok(channel),
             Err(russh::Error::ChannelOpenFailure(failure)) => {
-                // The library reports the refusal first and its words in a callback. When several channels are
-                // refused at the same moment the words may be those of another one of them.
-                let text = async { ssh.refusals.lock().await.recv().await };
-                let said = tokio::time::timeout(REFUSAL_TEXT_WAIT, text).await.ok().flatten();
-                let reason = said.filter(|text| !text.is_empty());
+                let reason = opening.words().await.filter(|text| !text.is_empty());
                 let reason = reason.unwrap_or_else(|| failure.description().to_owned());
                 Err(ClientError::Refused { what: what.to_owned(), reason })
             }

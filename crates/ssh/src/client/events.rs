@@ -13,11 +13,11 @@ use sallyport_ca::{CaError, Trust};
 use ssh_key::Certificate;
 use ssh_key::public::KeyData;
 use time::OffsetDateTime;
-use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use super::endpoint::Endpoint;
 use super::error::ClientError;
+use super::refusals::Refusals;
 use super::remotes::Remotes;
 use super::settings::{Extras, Whom};
 use super::x11::Display;
@@ -121,8 +121,7 @@ pub(super) struct Events {
     pub(super) trust: Arc<Trust>,
     pub(super) agent: Option<PathBuf>,
     pub(super) said: Arc<Said>,
-    /// Descriptions of refused channels, in the order of refusal.
-    pub(super) refusals: mpsc::UnboundedSender<String>,
+    pub(super) refusals: Refusals,
     pub(super) slack: Slack,
     pub(super) remotes: Arc<Remotes>,
     pub(super) extras: Extras,
@@ -183,7 +182,7 @@ impl Handler for Events {
         _: &str,
         _: &mut Session,
     ) -> Result<(), ClientError> {
-        let _ = self.refusals.send(description.to_owned());
+        self.refusals.came(description);
         Ok(())
     }
 

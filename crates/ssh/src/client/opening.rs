@@ -39,8 +39,8 @@ impl Connection {
         match &self.inner.line {
             Line::Ssh(ssh) => {
                 let opening = ssh.handle.channel_open_session();
-                let opened = opening.instrument(info_span!(target: PHASE, "ssh.channel")).await;
-                let channel = self.opened(ssh, "a session", opened).await?;
+                let opening = opening.instrument(info_span!(target: PHASE, "ssh.channel"));
+                let channel = self.opened(ssh, "a session", opening).await?;
                 session::start(self.clone(), channel, request).await
             }
             Line::Native(line) => session::start_native(self, line, request),
@@ -84,14 +84,16 @@ impl Connection {
         origin: std::net::SocketAddr,
     ) -> Result<Channel<Msg>, ClientError> {
         let handle = &ssh.handle;
-        let opened = match to {
-            Endpoint::Port { host, port } => {
-                let (from, from_port) = (origin.ip().to_string(), u32::from(origin.port()));
-                handle.channel_open_direct_tcpip(host.as_str(), u32::from(*port), from, from_port).await
+        let opening = async {
+            match to {
+                Endpoint::Port { host, port } => {
+                    let (from, from_port) = (origin.ip().to_string(), u32::from(origin.port()));
+                    handle.channel_open_direct_tcpip(host.as_str(), u32::from(*port), from, from_port).await
+                }
+                Endpoint::Socket { path } => handle.channel_open_direct_streamlocal(path.as_str()).await,
             }
-            Endpoint::Socket { path } => handle.channel_open_direct_streamlocal(path.as_str()).await,
         };
-        self.opened(ssh, &format!("the connection to {to}"), opened).await
+        self.opened(ssh, &format!("the connection to {to}"), opening).await
     }
 
     /// Opens the host's file transfer service. By the native protocol nothing is waited for, and a refusal is what
@@ -108,8 +110,7 @@ impl Connection {
                 return Ok(DirectStream(Channelled::Pipelined(stream)));
             }
         };
-        let opened = ssh.handle.channel_open_session().await;
-        let mut channel = self.opened(ssh, "a session", opened).await?;
+        let mut channel = self.opened(ssh, "a session", ssh.handle.channel_open_session()).await?;
         channel.request_subsystem(true, "sftp").await.map_err(|_| self.lost())?;
         session::wait_for_subsystem(self, &mut channel, "file transfer").await?;
         Ok(DirectStream(Channelled::Ssh(channel.into_stream())))

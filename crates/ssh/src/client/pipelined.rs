@@ -27,18 +27,15 @@ use super::settings::{Settings, Whom};
 use crate::capabilities::IDENTIFICATION;
 use crate::pipelined::{Breach, Event, HostKey, Limits, Machine, Opening};
 use crate::{BoxedStream, Stream};
-use drive::{Driver, Start};
-use halves::Proof;
+use drive::{Driver, Ends, Start};
 pub(super) use halves::{BLOCK_BYTES, GOODBYE, Halves, Input, Outgoing, Told};
+use halves::{Goodbye, PIECES_AHEAD, Proof, QUEUED_PIECES, QUEUED_REQUESTS, Taken};
 pub(super) use stream::{NoStream, SubsystemStream};
-
-/// Pieces of standard input that wait for the server.
-const QUEUED_PIECES: usize = 4;
 
 /// The line of a pipelined connection.
 pub(super) struct Line {
     start: Mutex<Option<oneshot::Sender<Start>>>,
-    told: mpsc::UnboundedSender<Told>,
+    goodbyes: mpsc::Sender<Goodbye>,
 }
 
 /// Exchanges keys, checks the host and signs. The login goes with the session ([`Line::start`]).
@@ -71,10 +68,10 @@ pub(super) async fn begin(
     let message = machine.to_sign(&proof.login()).map_err(|breach| failed(host, &breach))?;
     proof.signature = signed(key, message).await?;
     let (start, starting) = oneshot::channel();
-    let (told, hears) = mpsc::unbounded_channel();
+    let (goodbyes, parting) = mpsc::channel(1);
     let driver = Driver::new(machine, proof, settings, Arc::clone(said));
-    tokio::spawn(driver.run(stream, starting, hears).in_current_span());
-    Ok(Line { start: Mutex::new(Some(start)), told })
+    tokio::spawn(driver.run(stream, starting, parting).in_current_span());
+    Ok(Line { start: Mutex::new(Some(start)), goodbyes })
 }
 
 /// Goes on until the host has shown a key and proven that it has it.
@@ -152,15 +149,16 @@ impl Line {
     pub(super) async fn start(&self, request: SessionRequest) -> Option<Result<Halves, ClientError>> {
         let start = self.start.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let (typed, typing) = mpsc::channel(QUEUED_PIECES);
-        // What comes is bounded by the window.
-        let (showing, output) = mpsc::unbounded_channel();
+        let (told, hears) = mpsc::channel(QUEUED_REQUESTS);
+        let (showing, output) = mpsc::channel(PIECES_AHEAD);
+        let taken = Arc::new(Taken::default());
         let (outcome, answer) = oneshot::channel();
-        let span = Span::current();
-        start.send(Start { request, typed: typing, output: showing, outcome, span }).ok()?;
+        let ends = Ends { typed: typing, told: hears, output: showing, taken: taken.clone() };
+        start.send(Start { request, ends, outcome, span: Span::current() }).ok()?;
         let answer = answer.await.ok()?;
-        let told = self.told.clone();
-        let input = Input { typed, told: told.clone(), requests: AtomicU64::new(0) };
-        Some(answer.map(|()| Halves { input, output: Outgoing { output, told } }))
+        let holds = || self.goodbyes.clone();
+        let input = Input { typed, told, requests: AtomicU64::new(0), _holds: holds() };
+        Some(answer.map(|()| Halves { input, output: Outgoing { output, taken, _holds: holds() } }))
     }
 
     /// Whether a session was started.
@@ -169,13 +167,16 @@ impl Line {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.told.is_closed()
+        self.goodbyes.is_closed()
     }
 
     pub(super) async fn disconnect(&self) {
         let (said, done) = oneshot::channel();
-        if self.told.send(Told::Goodbye(said)).is_ok() {
-            let _ = timeout(GOODBYE, done).await;
-        }
+        let part = async {
+            if self.goodbyes.send(said).await.is_ok() {
+                let _ = done.await;
+            }
+        };
+        let _ = timeout(GOODBYE, part).await;
     }
 }

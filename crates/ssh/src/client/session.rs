@@ -10,10 +10,11 @@ use russh::client::Msg;
 use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf};
 use tracing::{Instrument, Span, info_span};
 
-use super::connection::{Connection, REFUSAL_TEXT_WAIT};
+use super::connection::Connection;
 use super::error::ClientError;
 use super::native::queue::{Event, Queue};
 use super::phases::PHASE;
+use super::refusals::REFUSAL_TEXT_WAIT;
 use super::request::{Exit, Output, Program, REFUSAL_BYTES, SessionRequest, Terminal, WindowSize};
 use super::{native, pipelined};
 use crate::native::frame::{self, Frame, Lacks};
@@ -130,7 +131,7 @@ impl SessionInput {
                 changed.map_err(|_| Gone)
             }
             Writing::Native(channel) => channel.urgent(Frame::Resize(channel.id(), size.into())).await,
-            Writing::Pipelined(input) => input.tell(pipelined::Told::Resize(size)),
+            Writing::Pipelined(input) => input.tell(pipelined::Told::Resize(size)).await,
         };
         sent.map_err(|_| self.connection.lost())
     }
@@ -143,7 +144,7 @@ impl SessionInput {
         let sent = match &self.channel {
             Writing::Ssh(channel) => channel.signal(signal_names::named(name)).await.map_err(|_| Gone),
             Writing::Native(channel) => channel.urgent(Frame::Signal(channel.id(), name.to_owned())).await,
-            Writing::Pipelined(input) => input.tell(pipelined::Told::Signal(name.to_owned())),
+            Writing::Pipelined(input) => input.tell(pipelined::Told::Signal(name.to_owned())).await,
         };
         sent.map_err(|_| self.connection.lost())
     }
@@ -160,7 +161,7 @@ impl SessionInput {
                 Ok(())
             }
             Writing::Pipelined(input) => {
-                input.tell(pipelined::Told::Close).map_err(|_| self.connection.lost())
+                input.tell(pipelined::Told::Close).await.map_err(|_| self.connection.lost())
             }
         }
     }

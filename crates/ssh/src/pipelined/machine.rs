@@ -105,6 +105,12 @@ impl Machine {
         self.events.pop_front()
     }
 
+    /// Whether nothing has happened that [`Machine::event`] has not given.
+    #[must_use]
+    pub fn is_told(&self) -> bool {
+        self.events.is_empty()
+    }
+
     /// The server's first line, once it has come.
     #[must_use]
     pub fn server(&self) -> &str {

@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{self, OwnedPermit};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{Span, debug, info_span};
 
-use super::halves::{BLOCK_BYTES, GOODBYE, Proof, Told, Typed, expired};
+use super::halves::{BLOCK_BYTES, GOODBYE, Goodbye, Proof, Taken, Told, Typed, expired};
 use crate::Stream;
 use crate::client::error::ClientError;
 use crate::client::events::Said;
@@ -23,28 +25,32 @@ use crate::client::settings::{KEEPALIVES_UNANSWERED, Settings};
 use crate::pipelined::message::Told as Ending;
 use crate::pipelined::{Asked, Breach, Event, Machine};
 
-/// Bytes that wait to be written before no more input is taken.
+/// Bytes that wait to be written before no more input, sizes and signals are taken.
 const INPUT_AHEAD_BYTES: usize = 256 * 1024;
 /// Bytes that wait to be written before nothing more is read: who asks has to hear the answers.
 const ANSWERS_AHEAD_BYTES: usize = 1 << 20;
 
-/// Pieces of output that nobody has taken before nothing more is read. The window bounds their bytes, and not that of what
-/// holds each of them.
-const PIECES_AHEAD: usize = 1024;
-
 /// A session that is wanted.
 pub(super) struct Start {
     pub(super) request: SessionRequest,
-    pub(super) typed: mpsc::Receiver<Typed>,
-    pub(super) output: mpsc::UnboundedSender<Output>,
+    pub(super) ends: Ends,
     pub(super) outcome: oneshot::Sender<Result<(), ClientError>>,
     /// Whose phases the login and the channel are.
     pub(super) span: Span,
 }
 
+/// The connection's ends of what the session's two halves have.
+pub(super) struct Ends {
+    pub(super) typed: mpsc::Receiver<Typed>,
+    pub(super) told: mpsc::Receiver<Told>,
+    pub(super) output: mpsc::Sender<Output>,
+    pub(super) taken: Arc<Taken>,
+}
+
 /// A session under way.
 struct Running {
-    output: Option<mpsc::UnboundedSender<Output>>,
+    output: Option<mpsc::Sender<Output>>,
+    taken: Arc<Taken>,
     outcome: Option<oneshot::Sender<Result<(), ClientError>>>,
     exit: Option<Exit>,
     span: Span,
@@ -72,8 +78,6 @@ pub(super) struct Driver {
     logged_in: bool,
     /// The host has said why it ends the connection.
     dismissed: bool,
-    /// Pieces of output that nobody has taken.
-    pieces: usize,
     /// Sizes and signals that were sent.
     requests: u64,
 }
@@ -81,19 +85,19 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(machine: Machine, proof: Proof, settings: &Settings, said: Arc<Said>) -> Self {
         let (host, keepalive) = (settings.host.clone(), settings.keepalive);
-        let (running, logged_in, dismissed, pieces, requests) = (None, false, false, 0, 0);
-        Self { machine, proof, host, keepalive, said, running, logged_in, dismissed, pieces, requests }
+        let (running, logged_in, dismissed, requests) = (None, false, false, 0);
+        Self { machine, proof, host, keepalive, said, running, logged_in, dismissed, requests }
     }
 
     pub(super) async fn run<S: Stream>(
         mut self,
         stream: S,
         starting: oneshot::Receiver<Start>,
-        mut hears: mpsc::UnboundedReceiver<Told>,
+        mut parting: mpsc::Receiver<Goodbye>,
     ) {
         let (mut reader, mut writer) = split(stream);
         let mut farewell = None;
-        let end = self.turn(&mut reader, &mut writer, starting, &mut hears, &mut farewell).await;
+        let end = self.turn(&mut reader, &mut writer, starting, &mut parting, &mut farewell).await;
         // What is still to be said: the end, or why.
         let _ = timeout(GOODBYE, push(&mut writer, self.machine.output())).await;
         let _ = timeout(GOODBYE, writer.shutdown()).await;
@@ -108,7 +112,7 @@ impl Driver {
             self.said.set_end(reason);
         }
         self.settle();
-        drop(hears);
+        drop(parting);
         if let Some(farewell) = farewell {
             let _ = farewell.send(());
         }
@@ -120,24 +124,31 @@ impl Driver {
         reader: &mut R,
         writer: &mut W,
         starting: oneshot::Receiver<Start>,
-        hears: &mut mpsc::UnboundedReceiver<Told>,
-        farewell: &mut Option<oneshot::Sender<()>>,
+        parting: &mut mpsc::Receiver<Goodbye>,
+        farewell: &mut Option<Goodbye>,
     ) -> Result<(), End> {
         let mut starting = Some(starting);
         let mut typed: Option<mpsc::Receiver<Typed>> = None;
+        let mut hears: Option<mpsc::Receiver<Told>> = None;
+        let mut failed: Option<Breach> = None;
         let mut buffer = BytesMut::with_capacity(BLOCK_BYTES);
         let mut unflushed = false;
         let mut silent = 0;
         let mut patience = self.keepalive.map(|interval| Instant::now() + interval);
         loop {
-            while let Some(event) = self.machine.event() {
-                self.happened(event).map_err(End::Broken)?;
+            let room = self.pass_on().map_err(End::Broken)?;
+            // What came before the mistake, or the end, counts: the reader of the output has it first.
+            if self.machine.is_told() {
+                if let Some(breach) = failed {
+                    return Err(End::Broken(breach));
+                }
+                if self.machine.is_over() {
+                    return Ok(());
+                }
             }
-            if self.machine.is_over() {
-                return Ok(());
-            }
+            let stands = failed.is_none() && !self.machine.is_over();
             let waits = self.machine.output().len();
-            let reads = waits < ANSWERS_AHEAD_BYTES && !self.is_behind();
+            let reads = stands && room && waits < ANSWERS_AHEAD_BYTES;
             unflushed |= waits > 0;
             // What comes for a session that has ended goes nowhere.
             let discards = self.machine.is_closing();
@@ -153,26 +164,31 @@ impl Driver {
                     }
                     silent = 0;
                     patience = self.keepalive.map(|interval| Instant::now() + interval);
-                    let received = self.machine.receive(&buffer);
+                    failed = self.machine.receive(&buffer).err();
                     buffer.clear();
-                    // What came before the mistake counts.
-                    while let Some(event) = self.machine.event() {
-                        self.happened(event).map_err(End::Broken)?;
-                    }
-                    received.map_err(End::Broken)?;
                 }
-                told = hears.recv() => {
-                    if self.told(told, farewell).map_err(End::Broken)? {
-                        return Ok(());
+                goodbye = parting.recv() => {
+                    self.machine.disconnect();
+                    *farewell = goodbye;
+                    return Ok(());
+                }
+                told = next(&mut hears), if stands && waits < INPUT_AHEAD_BYTES => match told {
+                    Some(told) => self.told(told).map_err(End::Broken)?,
+                    None => hears = None,
+                },
+                () = news(&self.running) => {
+                    let taken = self.running.as_ref().map_or(0, |running| running.taken.bytes());
+                    if stands {
+                        self.machine.took(taken).map_err(End::Broken)?;
                     }
                 }
                 next = next(&mut typed), if takes_input => {
                     // A line that is typed after the terminal has got another size is read at that size.
                     if let Some(Typed::Data { requests, .. }) = next {
-                        while self.requests < requests && let Ok(told) = hears.try_recv() {
-                            if self.told(Some(told), farewell).map_err(End::Broken)? {
-                                return Ok(());
-                            }
+                        while self.requests < requests
+                            && let Some(told) = hears.as_mut().and_then(|hears| hears.try_recv().ok())
+                        {
+                            self.told(told).map_err(End::Broken)?;
                         }
                     }
                     match next {
@@ -184,20 +200,20 @@ impl Driver {
                 }
                 start = wanted(&mut starting) => {
                     starting = None;
-                    if let Some(Start { request, typed: input, output, outcome, span }) = start {
+                    if let Some(Start { request, ends, outcome, span }) = start {
                         let begun = self.machine.log_in(&self.proof.login(), &self.proof.signature, &request);
-                        typed = Some(input);
-                        let (output, outcome) = (Some(output), Some(outcome));
+                        (typed, hears) = (Some(ends.typed), Some(ends.told));
+                        let (output, taken, outcome) = (Some(ends.output), ends.taken, Some(outcome));
                         let phase = info_span!(target: PHASE, parent: &span, "ssh.authentication");
-                        self.running = Some(Running { output, outcome, exit: None, span, phase });
+                        self.running = Some(Running { output, taken, outcome, exit: None, span, phase });
                         begun.map_err(End::Broken)?;
                     }
                 }
-                () = until(patience) => {
+                () = until(patience), if stands => {
                     if silent >= KEEPALIVES_UNANSWERED {
                         return Err(End::Silent);
                     }
-                    // Whoever is not listened to is not silent.
+                    // A server that is not read is not silent.
                     silent += usize::from(reads);
                     patience = self.keepalive.map(|interval| Instant::now() + interval);
                     self.machine.ask_for_life().map_err(End::Broken)?;
@@ -206,40 +222,37 @@ impl Driver {
         }
     }
 
-    /// Whether this is the end of the connection, from this side.
-    fn told(
-        &mut self,
-        told: Option<Told>,
-        farewell: &mut Option<oneshot::Sender<()>>,
-    ) -> Result<bool, Breach> {
+    fn told(&mut self, told: Told) -> Result<(), Breach> {
         match told {
-            Some(Told::Took(bytes)) => {
-                self.pieces = self.pieces.saturating_sub(1);
-                self.machine.took(bytes)?;
-            }
-            Some(Told::Resize(size)) => {
+            Told::Resize(size) => {
                 self.requests += 1;
-                self.machine.resize(size)?;
+                self.machine.resize(size)
             }
-            Some(Told::Signal(name)) => {
+            Told::Signal(name) => {
                 self.requests += 1;
-                self.machine.signal(&name)?;
+                self.machine.signal(&name)
             }
-            Some(Told::Close) => self.machine.close()?,
-            Some(Told::Goodbye(done)) => {
-                self.machine.disconnect();
-                *farewell = Some(done);
-                return Ok(true);
-            }
-            None => {
-                self.machine.disconnect();
-                return Ok(true);
-            }
+            Told::Close => self.machine.close(),
         }
-        Ok(false)
     }
 
-    fn happened(&mut self, event: Event) -> Result<(), Breach> {
+    /// Passes on what has happened, while the reader of the output has room. Whether it has some left.
+    fn pass_on(&mut self) -> Result<bool, Breach> {
+        loop {
+            let output = self.running.as_ref().and_then(|running| running.output.clone());
+            let place = match output.map(mpsc::Sender::try_reserve_owned) {
+                Some(Ok(place)) => Some(place),
+                Some(Err(TrySendError::Full(_))) => return Ok(false),
+                Some(Err(TrySendError::Closed(_))) | None => None,
+            };
+            let Some(event) = self.machine.event() else { return Ok(true) };
+            self.happened(event, place)?;
+        }
+    }
+
+    /// `place` is the output's place in its reader's queue; none where nothing reads.
+    fn happened(&mut self, event: Event, place: Option<OwnedPermit<Output>>) -> Result<(), Breach> {
+        let show = |output| place.map(|place| place.send(output)).is_some();
         match event {
             Event::Banner(words) => self.said.add_banner(&words),
             Event::LoggedIn => {
@@ -259,10 +272,10 @@ impl Driver {
                 self.conclude(Err(ClientError::Refused { what: "a session".to_owned(), reason }));
             }
             Event::Answered(Asked::Terminal, false) => {
-                self.show(Output::TerminalRefused);
+                show(Output::TerminalRefused);
             }
             Event::Answered(Asked::Program, true) => {
-                self.show(Output::Started);
+                show(Output::Started);
             }
             // What the host has to say about it may follow, up to the end of the channel, which OpenSSH leaves open.
             Event::Answered(Asked::Program, false) => {
@@ -272,10 +285,8 @@ impl Driver {
             Event::Data { errors, bytes } => {
                 let length = bytes.len();
                 let output = if errors { Output::Stderr(bytes) } else { Output::Stdout(bytes) };
-                if self.show(output) {
-                    self.pieces += 1;
-                } else {
-                    // What nobody reads must not stop the program.
+                if !show(output) {
+                    // Output that nothing reads must not stop the program.
                     self.machine.took(length)?;
                 }
             }
@@ -285,9 +296,9 @@ impl Driver {
             }
             Event::Closed => {
                 if let Some(running) = &mut self.running
-                    && let Some(output) = running.output.take()
+                    && running.output.take().is_some()
                 {
-                    let _ = output.send(Output::Exit(running.exit.take().unwrap_or(Exit::Unknown)));
+                    show(Output::Exit(running.exit.take().unwrap_or(Exit::Unknown)));
                 }
             }
             Event::Disconnected(words) => {
@@ -297,18 +308,6 @@ impl Driver {
             _ => {}
         }
         Ok(())
-    }
-
-    /// Whoever reads the output has too much of it to take.
-    fn is_behind(&self) -> bool {
-        let reader = self.running.as_ref().and_then(|running| running.output.as_ref());
-        self.pieces >= PIECES_AHEAD && reader.is_some_and(|reader| !reader.is_closed())
-    }
-
-    /// Gives output to whoever reads it; false when nobody does.
-    fn show(&self, output: Output) -> bool {
-        let reader = self.running.as_ref().and_then(|running| running.output.as_ref());
-        reader.is_some_and(|reader| reader.send(output).is_ok())
     }
 
     fn exit(&mut self, exit: Exit) {
@@ -335,7 +334,7 @@ impl Driver {
         self.conclude(Err(ClientError::Authentication { host, login, reason }));
     }
 
-    /// Whoever still waits hears that nothing comes.
+    /// What still waits hears that nothing comes.
     fn settle(&mut self) {
         if self.dismissed && !self.logged_in {
             return self.refused_login(None);
@@ -356,9 +355,16 @@ async fn push<W: AsyncWrite + Unpin>(writer: &mut W, out: &mut BytesMut) -> io::
     writer.flush().await
 }
 
-async fn next(typed: &mut Option<mpsc::Receiver<Typed>>) -> Option<Typed> {
-    match typed {
-        Some(typed) => typed.recv().await,
+async fn next<T>(queue: &mut Option<mpsc::Receiver<T>>) -> Option<T> {
+    match queue {
+        Some(queue) => queue.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn news(running: &Option<Running>) {
+    match running {
+        Some(running) => running.taken.news().await,
         None => std::future::pending().await,
     }
 }

@@ -1,13 +1,14 @@
 //! The two halves of a pipelined session, and what passes between them and the connection's task.
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use time::OffsetDateTime;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::client::request::{Output, WindowSize};
 use crate::pipelined::Login;
@@ -18,15 +19,47 @@ pub(in crate::client) const GOODBYE: Duration = Duration::from_secs(1);
 /// Bytes read from the stream at once.
 pub(in crate::client) const BLOCK_BYTES: usize = 64 * 1024;
 
+/// Pieces of standard input that wait for the server.
+pub(super) const QUEUED_PIECES: usize = 4;
+/// Sizes and signals that wait for the server.
+pub(super) const QUEUED_REQUESTS: usize = 16;
+/// Pieces of output that nothing has taken, before no more is read of the server. The window bounds their bytes, and not that
+/// of what holds each of them.
+pub(super) const PIECES_AHEAD: usize = 1024;
+
 /// What a session's holder tells the connection, apart from standard input.
 pub(in crate::client) enum Told {
-    /// So many bytes of output were taken.
-    Took(usize),
     Resize(WindowSize),
     Signal(String),
     Close,
-    /// The end; answered when it is written.
-    Goodbye(oneshot::Sender<()>),
+}
+
+/// The end of the connection, from this side; answered when it is written. The connection ends as well when all senders of
+/// these are gone.
+pub(super) type Goodbye = oneshot::Sender<()>;
+
+/// Output that has been taken and not yet been granted anew.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    bytes: AtomicUsize,
+    news: Notify,
+}
+
+impl Taken {
+    fn took(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::AcqRel);
+        self.news.notify_one();
+    }
+
+    /// Waits until output was taken, or its reader is gone.
+    pub(super) async fn news(&self) {
+        self.news.notified().await;
+    }
+
+    /// Bytes taken since this was last asked.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.swap(0, Ordering::AcqRel)
+    }
 }
 
 /// Standard input.
@@ -70,22 +103,29 @@ pub(in crate::client) struct Halves {
 /// What goes into a session.
 pub(in crate::client) struct Input {
     pub(super) typed: mpsc::Sender<Typed>,
-    pub(super) told: mpsc::UnboundedSender<Told>,
+    pub(super) told: mpsc::Sender<Told>,
     /// Sizes and signals that were told.
     pub(super) requests: AtomicU64,
+    pub(super) _holds: mpsc::Sender<Goodbye>,
 }
 
 impl Drop for Outgoing {
-    /// The connection looks again whether anybody reads.
+    /// The connection looks again whether the output is read. What waited for the reader is granted anew, or the server
+    /// would wait for it.
     fn drop(&mut self) {
-        let _ = self.told.send(Told::Took(0));
+        self.output.close();
+        while let Ok(output) = self.output.try_recv() {
+            self.taken.took(length(&output));
+        }
+        self.taken.took(0);
     }
 }
 
 /// What comes out of a session.
 pub(in crate::client) struct Outgoing {
-    pub(super) output: mpsc::UnboundedReceiver<Output>,
-    pub(super) told: mpsc::UnboundedSender<Told>,
+    pub(super) output: mpsc::Receiver<Output>,
+    pub(super) taken: Arc<Taken>,
+    pub(super) _holds: mpsc::Sender<Goodbye>,
 }
 
 impl Input {
@@ -98,9 +138,10 @@ impl Input {
         self.typed.send(Typed::Eof).await.map_err(|_| Gone)
     }
 
-    pub(in crate::client) fn tell(&self, told: Told) -> Result<(), Gone> {
+    /// Waits while the server takes nothing, and many wait already.
+    pub(in crate::client) async fn tell(&self, told: Told) -> Result<(), Gone> {
         let request = matches!(told, Told::Resize(_) | Told::Signal(_));
-        self.told.send(told).map_err(|_| Gone)?;
+        self.told.send(told).await.map_err(|_| Gone)?;
         self.requests.fetch_add(request.into(), Ordering::Release);
         Ok(())
     }
@@ -118,9 +159,14 @@ impl Outgoing {
 
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Output>> {
         let output = ready!(self.output.poll_recv(cx));
-        if let Some(Output::Stdout(bytes) | Output::Stderr(bytes)) = &output {
-            let _ = self.told.send(Told::Took(bytes.len()));
-        }
+        self.taken.took(output.as_ref().map_or(0, length));
         Poll::Ready(output)
+    }
+}
+
+fn length(output: &Output) -> usize {
+    match output {
+        Output::Stdout(bytes) | Output::Stderr(bytes) => bytes.len(),
+        _ => 0,
     }
 }

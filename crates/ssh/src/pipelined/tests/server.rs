@@ -234,13 +234,13 @@ impl Server {
         }
     }
 
-    pub(super) fn shows(&mut self, bytes: &[u8]) {
+    pub(crate) fn shows(&mut self, bytes: &[u8]) {
         for part in bytes.chunks(16 * 1024) {
             self.say(&Draft::new(CHANNEL_DATA).u32(0).string(part));
         }
     }
 
-    pub(super) fn ends(&mut self, status: u32) {
+    pub(crate) fn ends(&mut self, status: u32) {
         self.say(&Draft::new(CHANNEL_EOF).u32(0));
         self.say(&Draft::new(CHANNEL_REQUEST).u32(0).string(b"exit-status").flag(false).u32(status));
         self.say(&Draft::new(CHANNEL_CLOSE).u32(0));

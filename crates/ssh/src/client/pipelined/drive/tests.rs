@@ -1,39 +1,70 @@
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::watch;
+use tokio::task::yield_now;
 
 use super::*;
 use crate::client::WindowSize;
+use crate::client::pipelined::halves::{PIECES_AHEAD, QUEUED_REQUESTS};
 use crate::client::pipelined::{Halves, Line, host_key};
 use crate::pipelined::Limits;
 use crate::pipelined::tests::{Server, machine};
 
 // RFC 4250 §4.1.2.
+const CHANNEL_WINDOW_ADJUST: u8 = 93;
 const CHANNEL_DATA: u8 = 94;
 const CHANNEL_REQUEST: u8 = 98;
 
+/// What a server does once the program is asked for.
+#[derive(Clone, Copy)]
+enum Then {
+    GoesOn,
+    /// Shows so many pieces of so many bytes, and ends the session if it is to.
+    Shows(usize, usize, bool),
+    ReadsNoMore,
+}
+
 /// Answers until the client has gone, and shows the numbers of the messages of the session that came.
-async fn serve(mut server: Server, mut stream: DuplexStream, came: watch::Sender<Vec<u8>>) {
+async fn serve(mut server: Server, mut stream: DuplexStream, came: watch::Sender<Vec<u8>>, then: Then) {
     let mut buffer = vec![0; 1 << 16];
+    let mut asked = false;
     loop {
+        if !asked && server.numbers().contains(&CHANNEL_REQUEST) {
+            asked = true;
+            match then {
+                Then::GoesOn => {}
+                Then::Shows(pieces, bytes, ends) => {
+                    (0..pieces).for_each(|_| server.shows(&vec![b'x'; bytes]));
+                    if ends {
+                        server.ends(3);
+                    }
+                }
+                Then::ReadsNoMore => {
+                    stream.write_all_buf(&mut server.out).await.unwrap();
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
         stream.write_all_buf(&mut server.out).await.unwrap();
         let count = stream.read(&mut buffer).await.unwrap();
         if count == 0 {
             return;
         }
         server.hear(&buffer[..count]);
-        let of_session = |number: &u8| [CHANNEL_DATA, CHANNEL_REQUEST].contains(number);
+        let of_session =
+            |number: &u8| [CHANNEL_WINDOW_ADJUST, CHANNEL_DATA, CHANNEL_REQUEST].contains(number);
         came.send_replace(server.numbers().into_iter().filter(of_session).collect());
     }
 }
 
 /// A session, and what its server hears of it.
-async fn session() -> (Halves, watch::Receiver<Vec<u8>>) {
-    let (mut ours, theirs) = duplex(1 << 20);
+async fn session(then: Then) -> (Halves, Line, watch::Receiver<Vec<u8>>) {
+    let (mut ours, theirs) = duplex(1 << 14);
     let (coming, came) = watch::channel(Vec::new());
-    tokio::spawn(serve(Server::usual(), theirs, coming));
+    tokio::spawn(serve(Server::usual(), theirs, coming, then));
     let mut machine = machine(Limits::default());
     host_key(&mut ours, &mut machine, "db-1").await.unwrap();
     machine.accept_host().unwrap();
@@ -45,8 +76,8 @@ async fn session() -> (Halves, watch::Receiver<Vec<u8>>) {
         until: u64::MAX,
     };
     let (start, starting) = oneshot::channel();
-    let (told, hears) = mpsc::unbounded_channel();
-    let line = Line { start: Mutex::new(Some(start)), told };
+    let (goodbyes, parting) = mpsc::channel(1);
+    let line = Line { start: Mutex::new(Some(start)), goodbyes };
     let driver = Driver {
         machine,
         proof,
@@ -56,26 +87,83 @@ async fn session() -> (Halves, watch::Receiver<Vec<u8>>) {
         running: None,
         logged_in: false,
         dismissed: false,
-        pieces: 0,
         requests: 0,
     };
-    tokio::spawn(driver.run(ours, starting, hears));
-    (line.start(SessionRequest::exec("cat")).await.unwrap().unwrap(), came)
+    tokio::spawn(driver.run(ours, starting, parting));
+    (line.start(SessionRequest::exec("cat")).await.unwrap().unwrap(), line, came)
 }
 
 /// On one thread, whose connection finds both waiting when its turn comes.
 #[tokio::test]
 async fn sizes_and_signals_go_before_what_is_typed_after_them() {
-    let (halves, mut came) = session().await;
+    let (halves, _line, mut came) = session(Then::GoesOn).await;
     // The request for the program.
     let mut expected = vec![CHANNEL_REQUEST];
     for number in 0..200 {
         let size = WindowSize { columns: 80, rows: 24, width: 0, height: 0 };
         let told = if number % 2 == 0 { Told::Resize(size) } else { Told::Signal("INT".to_owned()) };
-        halves.input.tell(told).unwrap();
+        halves.input.tell(told).await.unwrap();
         halves.input.data(Bytes::from_static(b"typed")).await.unwrap();
         expected.extend([CHANNEL_REQUEST, CHANNEL_DATA]);
         let all = came.wait_for(|came| came.len() >= expected.len()).await.unwrap();
         assert_eq!(*all, expected);
     }
+}
+
+#[tokio::test]
+async fn output_that_is_not_read_waits_at_the_server() {
+    const SENT: usize = 4 * PIECES_AHEAD;
+    let (mut halves, _line, _came) = session(Then::Shows(SENT, 1, true)).await;
+    let filled = async {
+        while halves.output.output.len() < PIECES_AHEAD {
+            yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(5), filled).await.unwrap();
+    for _ in 0..1000 {
+        yield_now().await;
+        assert_eq!(halves.output.output.len(), PIECES_AHEAD);
+    }
+    let (mut bytes, mut exit) = (0, None);
+    while let Some(output) = timeout(Duration::from_secs(5), halves.output.next()).await.unwrap() {
+        match output {
+            Output::Stdout(piece) => bytes += piece.len(),
+            Output::Exit(how) => exit = Some(how),
+            _ => {}
+        }
+    }
+    assert_eq!((bytes, exit), (SENT, Some(Exit::Status(3))));
+}
+
+#[tokio::test]
+async fn output_whose_reader_goes_is_granted_anew() {
+    const SENT: usize = 512;
+    let (halves, _line, mut came) = session(Then::Shows(SENT, 1024, false)).await;
+    let filled = async {
+        while halves.output.output.len() < SENT {
+            yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(5), filled).await.unwrap();
+    assert!(!came.borrow().contains(&CHANNEL_WINDOW_ADJUST));
+    drop(halves.output);
+    let granted = came.wait_for(|came| came.contains(&CHANNEL_WINDOW_ADJUST));
+    timeout(Duration::from_secs(5), granted).await.unwrap().unwrap();
+}
+
+/// The clock goes on only when nothing else does.
+#[tokio::test(start_paused = true)]
+async fn sizes_and_signals_wait_for_a_server_that_reads_none() {
+    let (halves, line, _came) = session(Then::ReadsNoMore).await;
+    let mut told = 0;
+    while timeout(Duration::from_secs(1), halves.input.tell(Told::Signal("INT".to_owned()))).await.is_ok() {
+        told += 1;
+        assert!(told * 32 < 2 * INPUT_AHEAD_BYTES, "{told} signals wait for the server");
+    }
+    assert!(told > QUEUED_REQUESTS);
+    assert_eq!(halves.input.requests.load(Ordering::Acquire), told as u64);
+    // The farewell waits for none of them.
+    line.disconnect().await;
+    timeout(Duration::from_secs(5), line.goodbyes.closed()).await.unwrap();
+    assert!(halves.input.tell(Told::Close).await.is_err());
 }
