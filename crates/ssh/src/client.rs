@@ -51,8 +51,8 @@ pub use russh::Pty as TerminalMode;
 pub use session::{Session, SessionInput, SessionOutput};
 pub use settings::Settings;
 pub(crate) use settings::{AgentSource, Extras, Whom};
-pub use x11::Display;
 pub(crate) use x11::DisplayOrigin;
+pub use x11::{Display, DisplayError};
 
 use crate::algorithms::{self, TransportBy};
 use crate::capabilities::IDENTIFICATION;

@@ -5,6 +5,7 @@
 //! rest.
 
 mod download;
+mod error;
 mod glob;
 mod ground;
 mod remote;
@@ -13,7 +14,10 @@ mod upload;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub use error::{CopyError, DestinationProblem, ServiceError};
 pub use remote::Remote;
+
+use error::FileError;
 
 /// Files copied at a time.
 const FILES_AT_A_TIME: usize = 8;
@@ -54,7 +58,7 @@ impl fmt::Debug for Options {
     }
 }
 
-/// Whoever wants to know what happens during a copy.
+/// Told what happens during a copy.
 pub type Listener = Arc<dyn Fn(Progress<'_>) + Send + Sync>;
 
 /// What happens during a copy.
@@ -107,23 +111,6 @@ pub struct Outcome {
     pub failures: Vec<Failure>,
 }
 
-/// Why nothing could be copied at all.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CopyError {
-    /// The SFTP service did not answer properly.
-    #[error("the node's file service failed: {0}")]
-    Service(String),
-    /// The destination does not fit the sources.
-    #[error("{path}: {reason}")]
-    Destination {
-        /// The destination.
-        path: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-}
-
 /// Collects what happens in tasks that run side by side.
 struct Tally {
     options: Options,
@@ -151,14 +138,14 @@ impl Tally {
     }
 
     /// Records how a file went.
-    fn ended(&self, path: &str, copied: Result<u64, String>) {
+    fn ended(&self, path: &str, copied: Result<u64, FileError>) {
         self.tell(Progress::Ended { path, complete: copied.is_ok() });
         match copied {
             Ok(bytes) => self.with(|outcome| {
                 outcome.files += 1;
                 outcome.bytes += bytes;
             }),
-            Err(reason) => self.failed(path, reason),
+            Err(error) => self.failed(path, error.to_string()),
         }
     }
 

@@ -9,6 +9,7 @@
 //! (`helper::pam_session`) at most: the authority of a session is its certificate and the cluster's policy. `/etc/nologin` is honoured, and an account whose shell refuses logins is refused by that shell.
 
 pub(crate) mod ends;
+mod error;
 pub(crate) mod keeper;
 pub(crate) mod pam;
 pub mod pam_session;
@@ -30,13 +31,14 @@ pub use spec::ARGUMENT;
 pub(crate) use spec::{KILL, OVER, SPEC, Spec, WAIT, Work};
 
 use self::ends::Ends;
+use self::error::HelperError;
 use self::pam_session::Part;
 use self::spec::{FAILED, NOLOGIN, closed_to_logins};
 use crate::session::{Account, socket};
 
 /// The command search path of root, as Debian's sshd sets it.
 const ROOT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// The command search path of everybody else.
+/// The command search path of other accounts.
 const USER_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games";
 
 /// Runs the session process. `arguments` are what follows [`ARGUMENT`]: the command line, for a session that has one.
@@ -46,15 +48,15 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     match become_session(&arguments) {
         Ok(code) => code,
-        Err(message) => {
-            // In one piece: whoever reads it may take the first for all.
-            let _ = io::stderr().write_all(format!("sallyport: {message}\n").as_bytes());
+        Err(error) => {
+            // In one piece: its reader may take the first for all.
+            let _ = io::stderr().write_all(format!("sallyport: {error}\n").as_bytes());
             ExitCode::from(FAILED)
         }
     }
 }
 
-fn become_session(arguments: &[OsString]) -> Result<ExitCode, String> {
+fn become_session(arguments: &[OsString]) -> Result<ExitCode, HelperError> {
     match Part::of(arguments) {
         Some(Part::Anchor) => {
             // Before it becomes root's: what it starts inherits this.
@@ -66,15 +68,14 @@ fn become_session(arguments: &[OsString]) -> Result<ExitCode, String> {
             surroundings::refuse_tracing()?;
             let (spec, command) = pam_session::join()?;
             take_terminal(&spec)?;
-            let account = Account::find(&spec.login).map_err(|error| error.to_string())?;
-            account.check_it()?;
+            let account = Account::find(&spec.login)?;
+            account.check_it().map_err(HelperError::AsAccount)?;
             return serve(&account, &spec, OsStr::from_bytes(&command), std::env::vars_os().collect());
         }
         None => {}
     }
     let command = arguments.first().map(OsString::as_os_str);
-    let text = std::env::var(SPEC)
-        .map_err(|_| format!("{ARGUMENT} is for the node's own use; to log in, use: sallyport ssh"))?;
+    let text = std::env::var(SPEC).map_err(|_| HelperError::NotForPeople)?;
     if text == WAIT {
         start_session()?;
         // A node that ends, or needs it no more, says nothing.
@@ -89,42 +90,42 @@ fn become_session(arguments: &[OsString]) -> Result<ExitCode, String> {
     go_on(spec, command.unwrap_or_default())
 }
 
-fn described(text: &[u8]) -> Result<Spec, String> {
-    serde_json::from_slice(text).map_err(|error| format!("the session is not described: {error}"))
+fn described(text: &[u8]) -> Result<Spec, HelperError> {
+    serde_json::from_slice(text).map_err(HelperError::NotDescribed)
 }
 
-fn start_session() -> Result<(), String> {
+fn start_session() -> Result<(), HelperError> {
     // A keeper holds its signals back, and what it starts would inherit that.
     let _ = SigSet::empty().thread_set_mask();
-    rustix::process::setsid().map_err(|error| format!("cannot start a session: {error}"))?;
+    rustix::process::setsid().map_err(HelperError::system("start a session"))?;
     Ok(())
 }
 
 /// Waits for a session: its ends, which become this process's, its description and its command.
-fn wait() -> Result<Option<(Spec, Vec<u8>)>, String> {
+fn wait() -> Result<Option<(Spec, Vec<u8>)>, HelperError> {
     let line = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
-        .map_err(|error| format!("cannot keep the line to the node: {error}"))?;
+        .map_err(HelperError::system("keep the line to the node"))?;
     let line = UnixStream::from(line);
     if (&line).write_all(b"+").is_err() {
         return Ok(None);
     }
-    // Without all of it, there is nobody to complain to.
+    // Without all of it, no node is there to be told.
     let Ok(ends) = Ends::receive(&line) else { return Ok(None) };
     let (Ok(text), Ok(command)) = (ends::receive_text(&line), ends::receive_text(&line)) else {
         return Ok(None);
     };
-    ends.take().map_err(|error| format!("cannot take the session's ends: {error}"))?;
+    ends.take().map_err(HelperError::system("take the session's ends"))?;
     Ok(Some((described(&text)?, command)))
 }
 
 /// In a session of its own: becomes the account, and does what the session is for.
-fn go_on(spec: Spec, command: &OsStr) -> Result<ExitCode, String> {
+fn go_on(spec: Spec, command: &OsStr) -> Result<ExitCode, HelperError> {
     take_terminal(&spec)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
 
-    let account = Account::find(&spec.login).map_err(|error| error.to_string())?;
+    let account = Account::find(&spec.login)?;
     if let Work::Account = spec.work {
-        let question = spec.pam.ok_or("there is no question for PAM")?;
+        let question = spec.pam.ok_or(HelperError::NoQuestion)?;
         return pam::ask(&account.name, &question);
     }
     if account.uid != 0 && nologin(Path::new(NOLOGIN)) {
@@ -132,20 +133,24 @@ fn go_on(spec: Spec, command: &OsStr) -> Result<ExitCode, String> {
     }
     surroundings::limit_files();
     surroundings::let_go();
-    account.become_it()?;
+    account.become_it().map_err(HelperError::AsAccount)?;
     serve(&account, &spec, command, Vec::new())
 }
 
-fn take_terminal(spec: &Spec) -> Result<(), String> {
+fn take_terminal(spec: &Spec) -> Result<(), HelperError> {
     if !spec.terminal {
         return Ok(());
     }
-    rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())
-        .map_err(|error| format!("cannot take the terminal: {error}"))
+    rustix::process::ioctl_tiocsctty(rustix::stdio::stdin()).map_err(HelperError::system("take the terminal"))
 }
 
 /// Does what the session is for, as the account.
-fn serve(account: &Account, spec: &Spec, command: &OsStr, by_pam: Variables) -> Result<ExitCode, String> {
+fn serve(
+    account: &Account,
+    spec: &Spec,
+    command: &OsStr,
+    by_pam: Variables,
+) -> Result<ExitCode, HelperError> {
     // What stays this program tells the node what it does. A program that it turns into is the account's own.
     if matches!(spec.work, Work::Sftp | Work::Connect | Work::Listen) {
         surroundings::refuse_tracing()?;
@@ -161,14 +166,14 @@ fn serve(account: &Account, spec: &Spec, command: &OsStr, by_pam: Variables) -> 
         Work::Sftp => Ok(crate::sftp::serve_stdio(spec.hash_files)),
         Work::Shell => Err(exec(account, None, environment)),
         Work::Exec => Err(exec(account, Some(command), environment)),
-        Work::Account => Err("PAM was not asked".to_owned()),
-        Work::Connect => socket::give_connected(Path::new(command)),
-        Work::Listen => socket::give_listening(Path::new(command)),
+        Work::Account => Err(HelperError::NotAsked),
+        Work::Connect => socket::give_connected(Path::new(command)).map_err(HelperError::AsAccount),
+        Work::Listen => socket::give_listening(Path::new(command)).map_err(HelperError::AsAccount),
     }
 }
 
 /// Turns into the account's shell; comes back only to say why not.
-fn exec(account: &Account, command: Option<&OsStr>, environment: Variables) -> String {
+fn exec(account: &Account, command: Option<&OsStr>, environment: Variables) -> HelperError {
     let mut shell = Command::new(&account.shell);
     shell.env_clear().envs(environment);
     match command {
@@ -181,7 +186,7 @@ fn exec(account: &Account, command: Option<&OsStr>, environment: Variables) -> S
         }
     }
     let error = shell.exec();
-    format!("cannot run {}'s shell {}: {error}", account.name, account.shell.display())
+    HelperError::Shell { account: account.name.clone(), shell: account.shell.clone(), error }
 }
 
 /// As sshd: complains, and goes on in `/`.
@@ -296,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_told_nothing_explains_itself() {
-        let error = become_session(&[]).unwrap_err();
+        let error = become_session(&[]).unwrap_err().to_string();
         assert!(error.contains("sallyport ssh"), "{error}");
     }
 }

@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, debug, info_span};
 
-pub use dial::{Admits, Dial, JumpConfig, JumpError};
+pub use dial::{Admits, Dial, JumpConfig, JumpError, Refusal};
 
 use crate::capabilities::IDENTIFICATION;
 use crate::inbound;

@@ -14,10 +14,11 @@ use russh::keys::agent::AgentIdentity;
 use russh::keys::{HashAlg, PublicKeyOrCertificate};
 use russh::server::{Auth, VerifiedPublicKey};
 use russh::{Disconnect, Preferred, SshId, kex};
+use sallyport_ca::CaError;
 use sallyport_ca::keys::{SshKeyPair, ssh_signature, verify_ssh_signature};
 use sallyport_sal::algorithm::KeyKind;
 use sallyport_sal::measure::danger::published_key;
-use sallyport_sal::{HybridKeyExchange, KeyAlgorithm, Signer, random, selection};
+use sallyport_sal::{HybridKeyExchange, KeyAlgorithm, SalError, Signer, random, selection};
 use ssh_key::certificate::{Builder, CertType};
 use ssh_key::public::KeyData;
 use ssh_key::{Certificate, PublicKey};
@@ -26,7 +27,7 @@ use crate::Stream;
 use crate::algorithms;
 use crate::capabilities::IDENTIFICATION;
 use crate::client::ClientError;
-use crate::node::{HostIdentity, NodeConfig};
+use crate::node::{HostIdentity, NodeConfig, NodeError};
 
 /// Who logs in, and the principal of its certificate.
 const LOGIN: &str = "measurement";
@@ -34,6 +35,39 @@ const LOGIN: &str = "measurement";
 const HOST: &str = "measurement.host";
 /// Certificates are valid from 2020 to 2049.
 const VALID: (u64, u64) = (1_577_836_800, 2_524_608_000);
+
+/// Why there is nothing to measure.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MeasureError {
+    /// No such key exchange.
+    #[error("unknown key exchange {name:?}; measured are {}", KeyExchange::ALL.iter().map(|one| one.name()).collect::<Vec<_>>().join(", "))]
+    Exchange {
+        /// As it was asked for.
+        name: String,
+    },
+    /// A key of this type is not to be had.
+    #[error(transparent)]
+    Key(#[from] SalError),
+    /// SSH has no such keys.
+    #[error(transparent)]
+    SshKey(#[from] CaError),
+    /// The host's certificate does not fit its key.
+    #[error(transparent)]
+    Host(#[from] NodeError),
+    /// A certificate was not made.
+    #[error(transparent)]
+    Certificate(#[from] ssh_key::Error),
+    /// The handshake failed.
+    #[error(transparent)]
+    Ssh(#[from] russh::Error),
+    /// The user's key did not sign.
+    #[error(transparent)]
+    User(Box<ClientError>),
+    /// The server does not believe the user.
+    #[error("the user was refused")]
+    Refused,
+}
 
 /// A key exchange method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,12 +110,10 @@ impl fmt::Display for KeyExchange {
 }
 
 impl FromStr for KeyExchange {
-    type Err = String;
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL.iter().copied().find(|one| one.name() == name).ok_or_else(|| {
-            let known: Vec<_> = Self::ALL.iter().map(|one| one.name()).collect();
-            format!("unknown key exchange {name:?}; measured are {}", known.join(", "))
-        })
+    type Err = MeasureError;
+    fn from_str(name: &str) -> Result<Self, MeasureError> {
+        let found = Self::ALL.iter().copied().find(|one| one.name() == name);
+        found.ok_or_else(|| MeasureError::Exchange { name: name.to_owned() })
     }
 }
 
@@ -129,18 +161,16 @@ impl Pair {
     /// Makes keys, certificates and settings.
     ///
     /// # Errors
-    /// A sentence that says what cannot be had.
-    pub fn of(shape: Shape) -> Result<Self, String> {
-        let key = |algorithm: KeyAlgorithm| -> Result<SshKeyPair, String> {
-            let key = published_key(selection::global(), algorithm).map_err(|error| error.to_string())?;
-            SshKeyPair::from_key(key, "").map_err(|error| error.to_string())
+    /// [`MeasureError`], what cannot be had.
+    pub fn of(shape: Shape) -> Result<Self, MeasureError> {
+        let key = |algorithm: KeyAlgorithm| -> Result<SshKeyPair, MeasureError> {
+            let key = published_key(selection::global(), algorithm)?;
+            Ok(SshKeyPair::from_key(key, "")?)
         };
         let (authority, host, user) = (key(KeyAlgorithm::Ed25519)?, key(shape.host)?, key(shape.user)?);
         let data = |pair: &SshKeyPair| pair.private_key().public_key().key_data().clone();
-        let line = certificate(&authority, &data(&host), CertType::Host, HOST)?
-            .to_openssh()
-            .map_err(|error| error.to_string())?;
-        let identity = HostIdentity::new(&host, &line).map_err(|error| error.to_string())?;
+        let line = certificate(&authority, &data(&host), CertType::Host, HOST)?.to_openssh()?;
+        let identity = HostIdentity::new(&host, &line)?;
 
         let kex = vec![
             shape.exchange.method(),
@@ -182,12 +212,14 @@ impl Pair {
     /// Plays the client on a stream: shakes hands, logs in, calls `done` and says farewell.
     ///
     /// # Errors
-    /// What went wrong.
-    pub async fn connect(&self, stream: impl Stream + 'static, done: impl FnOnce()) -> Result<(), String> {
-        let text = |error: russh::Error| error.to_string();
+    /// [`MeasureError`].
+    pub async fn connect(
+        &self,
+        stream: impl Stream + 'static,
+        done: impl FnOnce(),
+    ) -> Result<(), MeasureError> {
         let side = Client(Arc::clone(&self.known));
-        let mut handle =
-            russh::client::connect_stream(Arc::clone(&self.client), stream, side).await.map_err(text)?;
+        let mut handle = russh::client::connect_stream(Arc::clone(&self.client), stream, side).await?;
         let rsa = self.known.user.algorithm().kind() == KeyKind::Rsa;
         let hash = rsa.then_some(HashAlg::Sha512);
         let mut signer = UserKey(Arc::clone(&self.known.user));
@@ -200,11 +232,11 @@ impl Pair {
                 handle.authenticate_publickey_with(LOGIN, key, hash, &mut signer).await
             }
         };
-        match answer.map_err(|error| error.to_string())? {
+        match answer.map_err(|error| MeasureError::User(Box::new(error)))? {
             AuthResult::Success => done(),
-            AuthResult::Failure { .. } => return Err("the user was refused".to_owned()),
+            AuthResult::Failure { .. } => return Err(MeasureError::Refused),
         }
-        handle.disconnect(Disconnect::ByApplication, "", "").await.map_err(text)?;
+        handle.disconnect(Disconnect::ByApplication, "", "").await?;
         // The far end may have gone first.
         let _ = handle.await;
         Ok(())
@@ -213,14 +245,14 @@ impl Pair {
     /// Plays the server on a stream, until the client has said farewell.
     ///
     /// # Errors
-    /// What went wrong.
-    pub async fn accept(&self, stream: impl Stream + 'static) -> Result<(), String> {
+    /// [`MeasureError`].
+    pub async fn accept(&self, stream: impl Stream + 'static) -> Result<(), MeasureError> {
         let side = Server(Arc::clone(&self.known));
         let running = russh::server::run_stream(Arc::clone(&self.server), stream, side).await;
-        let ended = running.map_err(|error| error.to_string())?.await;
+        let ended = running?.await;
         match ended {
             Ok(()) | Err(russh::Error::Disconnect | russh::Error::HUP | russh::Error::IO(_)) => Ok(()),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -230,17 +262,13 @@ fn certificate(
     key: &KeyData,
     kind: CertType,
     principal: &str,
-) -> Result<Certificate, String> {
-    let make = || -> Result<Certificate, ssh_key::Error> {
-        let nonce = random::bytes::<16>().map_err(|_| ssh_key::Error::Crypto)?;
-        let mut builder = Builder::new(nonce, key.clone(), VALID.0, VALID.1)?;
-        builder.serial(1)?;
-        builder.cert_type(kind)?;
-        builder.key_id("measurement")?;
-        builder.valid_principal(principal)?;
-        builder.sign(authority.private_key())
-    };
-    make().map_err(|error| error.to_string())
+) -> Result<Certificate, MeasureError> {
+    let mut builder = Builder::new(random::bytes::<16>()?, key.clone(), VALID.0, VALID.1)?;
+    builder.serial(1)?;
+    builder.cert_type(kind)?;
+    builder.key_id("measurement")?;
+    builder.valid_principal(principal)?;
+    Ok(builder.sign(authority.private_key())?)
 }
 
 /// Whether a certificate is of the one authority and for a principal. The library has checked its period.
@@ -327,7 +355,7 @@ mod tests {
         user_certificate: true,
     };
 
-    async fn shake(client: &Pair, server: &Pair) -> Result<(), String> {
+    async fn shake(client: &Pair, server: &Pair) -> Result<(), MeasureError> {
         let (near, far) = tokio::io::duplex(1 << 16);
         let mut done = false;
         let (shaken, served) = tokio::join!(client.connect(near, || done = true), server.accept(far));

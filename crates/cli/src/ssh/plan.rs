@@ -271,7 +271,10 @@ impl Plan {
         let name = std::env::var("DISPLAY").ok().filter(|name| !name.is_empty());
         let found = match name {
             None => Err("DISPLAY is not set".to_owned()),
-            Some(name) => Display::find(&name, self.options.trusted_x11).await,
+            Some(name) => {
+                let found = Display::find(&name, self.options.trusted_x11).await;
+                found.map_err(|error| error.to_string())
+            }
         };
         found.map(Arc::new).map_err(|reason| ui::say(format!("note: no display is forwarded: {reason}"))).ok()
     }

@@ -9,7 +9,7 @@ use sallyport_bench::Talk;
 use sallyport_bench::statistics::Samples;
 use sallyport_sal::algorithm::{KeyAlgorithm, Standing};
 use sallyport_sal::economy::thread_cpu;
-use sallyport_ssh::measure::{KeyExchange, Pair, Shape};
+use sallyport_ssh::measure::{KeyExchange, MeasureError, Pair, Shape};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
@@ -122,8 +122,8 @@ impl Bench {
             talk.progress(at, cells.len(), "host keys and certificates");
             let pair = match Pair::of(cell.shape) {
                 Ok(pair) => pair,
-                Err(reason) => {
-                    bench.missing.push((*cell, reason));
+                Err(error) => {
+                    bench.missing.push((*cell, error.to_string()));
                     continue;
                 }
             };
@@ -201,7 +201,7 @@ struct OnTheWire {
 enum Failure {
     /// The protocol, in either side's words.
     #[error("{0}")]
-    Protocol(String),
+    Protocol(MeasureError),
     /// The connection under it.
     #[error(transparent)]
     Connection(#[from] std::io::Error),

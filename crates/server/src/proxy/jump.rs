@@ -14,7 +14,7 @@ use sallyport_sal::HybridKeyExchange;
 use sallyport_ssh::BoxedStream;
 use sallyport_ssh::capabilities::{Sighting, Whose};
 use sallyport_ssh::client::PHASE;
-use sallyport_ssh::jump::{Admits, Dial, Jump, JumpConfig};
+use sallyport_ssh::jump::{Admits, Dial, Jump, JumpConfig, Refusal};
 use sallyport_wire::stream_header::UserCertificate;
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -58,7 +58,7 @@ impl Dial for JumpDial {
         host: &str,
         client: SocketAddr,
         cut: CancellationToken,
-    ) -> Result<BoxedStream, String> {
+    ) -> Result<BoxedStream, Refusal> {
         let now = OffsetDateTime::now_utc();
         // Which login is asked for is inside the SSH that passes through; the node decides about it.
         let certificate = UserCertificate::Ssh(certificate.into());
@@ -82,7 +82,8 @@ impl Dial for JumpDial {
         };
         let client = ClientContext { identity: Arc::new(identity.clone()), certificate, address: client };
         let opened = self.nodes.opener.open(&client, &asked, &opening, now).await;
-        let Opened { found: node, stream, counted, .. } = opened.map_err(|error| error.to_string())?;
+        let Opened { found: node, stream, counted, .. } =
+            opened.map_err(|error| Refusal::new(error.to_string()))?;
         let (view, sink) = (Arc::clone(&self.nodes.opener.view), Arc::clone(&self.nodes.opener.sink));
         let session = Session::with_node(view, client.identity, node, None, sink);
         Ok(Box::new(ToNode::new(stream.into_stream(), session, counted, cut)))
@@ -192,7 +193,7 @@ pub(crate) fn serve(jump: Arc<Jump>, sink: Arc<dyn Sink>) -> ServeSsh {
             let admits: Admits = Arc::new(move |identity| {
                 proving::prove(&slot, identity).map_err(|crowded| {
                     proving::refused(&*sink, identity, client, crowded);
-                    crowded.message()
+                    Refusal::new(crowded.message())
                 })
             });
             if let Err(error) = jump.serve(stream.prompt(LOGIN_READS), client, admits).await {

@@ -1,10 +1,11 @@
-//! The user's SSH agent, for whoever logs in to a server as the user without having the user's key: the questions that
+//! The user's SSH agent, for a proxy that logs in to a server as the user without having the user's key: the questions that
 //! are let through to it ([`UserAgent`]), and the one that answers on the user's side ([`LoginSigner`]).
 //!
 //! Messages are those of the SSH agent protocol (draft-miller-ssh-agent), without their length in front. Three are ever
 //! asked: which identities there are, which server a login is for (OpenSSH's `session-bind@openssh.com`), and for the
 //! signature of that login.
 
+mod error;
 mod forwarded;
 mod messages;
 mod signer;
@@ -19,6 +20,7 @@ use ssh_key::public::KeyData;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
+pub use error::AgentError;
 pub(crate) use forwarded::connect as connect_forwarded;
 pub use signer::{LoginSigner, NotSigned};
 
@@ -58,36 +60,35 @@ impl UserAgent {
     pub(crate) fn over(stream: BoxedStream) -> Self {
         let (agent, questions) = Self::new();
         tokio::spawn(async move {
-            // Whoever asks learns of the end by getting no answer.
+            // A question learns of the end by getting no answer.
             let _ = converse(stream, questions).await;
         });
         agent
     }
 
-    async fn ask(&self, message: Vec<u8>) -> Result<Answer, String> {
+    async fn ask(&self, message: Vec<u8>) -> Result<Answer, AgentError> {
         if self.asked.fetch_add(1, Ordering::Relaxed) >= MAX_QUESTIONS {
-            return Err(format!("more than {MAX_QUESTIONS} questions to the agent of one connection"));
+            return Err(AgentError::TooMany);
         }
-        let gone = || "it does not answer".to_owned();
         let (answer, answered) = oneshot::channel();
         let question = Question { message: message.into(), answer };
-        self.questions.send(question).await.map_err(|_| gone())?;
-        let answer = answered.await.map_err(|_| gone())?;
-        Answer::read(&answer).ok_or_else(|| "what it answers is no message of an agent".to_owned())
+        self.questions.send(question).await.map_err(|_| AgentError::Silent)?;
+        let answer = answered.await.map_err(|_| AgentError::Silent)?;
+        Answer::read(&answer).ok_or(AgentError::NoMessage)
     }
 
     /// The signature of a login: two `string`, the scheme and the signature (RFC 4253 §6.6). `message` is what RFC 4252
     /// §7 has signed.
     ///
     /// # Errors
-    /// Why there is none, in words for the person.
+    /// [`AgentError`], why there is none.
     pub(crate) async fn sign(
         &self,
         certificate: &Certificate,
         binding: Option<&Binding>,
         message: &[u8],
-    ) -> Result<Vec<u8>, String> {
-        let key = certificate.to_bytes().map_err(|error| error.to_string())?;
+    ) -> Result<Vec<u8>, AgentError> {
+        let key = certificate.to_bytes()?;
         if let Some(binding) = binding {
             let message = Message::Bind {
                 host_key: &binding.host_key,
@@ -100,19 +101,13 @@ impl UserAgent {
         }
         match self.ask(Message::Identities.encode()).await? {
             Answer::Identities(keys) if keys.contains(&key) => {}
-            Answer::Identities(_) => {
-                return Err(
-                    "it does not hold the certificate that you have shown; add it with `ssh-add`, or log in again: \
-                     sallyport login"
-                        .to_owned(),
-                );
-            }
-            _ => return Err("it does not say which keys it holds".to_owned()),
+            Answer::Identities(_) => return Err(AgentError::NotHeld),
+            _ => return Err(AgentError::NoIdentities),
         }
         let rsa = matches!(certificate.public_key(), KeyData::Rsa(_));
         match self.ask(Message::Sign { key: &key, data: message, rsa }.encode()).await? {
             Answer::Signature(signature) => Ok(signature),
-            _ => Err("it refused to sign".to_owned()),
+            _ => Err(AgentError::Refused),
         }
     }
 }

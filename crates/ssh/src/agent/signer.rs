@@ -9,11 +9,12 @@ use sallyport_sal::Signer;
 use ssh_key::Certificate;
 use time::OffsetDateTime;
 
+use super::error::Asked;
 use super::messages::{Answer, LoginRequest, Question, line};
 use crate::client::Credentials;
 
 /// Signatures of one login that is tried again.
-const MAX_SIGNATURES: usize = 2;
+pub(super) const MAX_SIGNATURES: usize = 2;
 
 /// What was asked for and not done. It ends the connection: an honest proxy asks for nothing of the kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -21,7 +22,7 @@ const MAX_SIGNATURES: usize = 2;
 pub struct NotSigned {
     login: String,
     host: String,
-    asked: String,
+    asked: Asked,
 }
 
 /// An agent with one key and its certificate, that signs the login which the user has asked for.
@@ -95,88 +96,77 @@ impl LoginSigner {
         })
     }
 
-    fn answered(&mut self, message: &[u8]) -> Result<Answer, String> {
-        let own = self.certificate.to_bytes().map_err(|error| error.to_string())?;
+    fn answered(&mut self, message: &[u8]) -> Result<Answer, Asked> {
+        let own = self.certificate.to_bytes().map_err(|error| Asked::Key(error.to_string()))?;
         match Question::read(message) {
             Some(Question::Identities) => Ok(Answer::Identities(vec![own])),
             Some(Question::Bind { host_key, session, signature, forwarding: false }) => {
                 let server = self.check_host(host_key, session, signature)?;
                 if self.vouched != Some(server) {
-                    return Err(format!(
-                        "a login on a server that the authority does not name as one of `trust: user` ({server})"
-                    ));
+                    return Err(Asked::NotVouched(server));
                 }
                 self.bound = Some(session.to_vec());
                 Ok(Answer::Done)
             }
-            Some(Question::Bind { .. }) => Err("to be forwarded".to_owned()),
+            Some(Question::Bind { .. }) => Err(Asked::Forwarding),
             Some(Question::Sign { key, data, .. }) => {
                 if key != own {
-                    return Err("a signature with another key".to_owned());
+                    return Err(Asked::OtherKey);
                 }
                 self.check_login(&own, data)?;
                 if self.signed >= MAX_SIGNATURES {
-                    return Err(format!("more than {MAX_SIGNATURES} signatures"));
+                    return Err(Asked::Signatures);
                 }
                 self.signed += 1;
-                let signature = ssh_signature(&*self.key, data).map_err(|error| error.to_string())?;
+                let signature =
+                    ssh_signature(&*self.key, data).map_err(|error| Asked::Key(error.to_string()))?;
                 Ok(Answer::Signature(signature))
             }
-            None => {
-                let kind = message.first().copied().unwrap_or_default();
-                Err(format!("a message of kind {kind}, where identities and signatures are known"))
-            }
+            None => Err(Asked::Kind(message.first().copied().unwrap_or_default())),
         }
     }
 
     /// The registered server that the login is for, which has signed this session.
-    fn check_host(&self, host_key: &[u8], session: &[u8], signature: &[u8]) -> Result<HostId, String> {
-        let shown = line(host_key).ok_or("a host key that is none")?;
-        let host = certificate(&shown).map_err(|_| {
-            "a server with a plain host key; one with a certificate was expected (sallyport join openssh)"
-                .to_owned()
-        })?;
+    fn check_host(&self, host_key: &[u8], session: &[u8], signature: &[u8]) -> Result<HostId, Asked> {
+        let shown = line(host_key).ok_or(Asked::NoHostKey)?;
+        let host = certificate(&shown).map_err(|_| Asked::PlainHostKey)?;
         let identity = self
             .trust
             .verify_host_ssh(&host, &self.host, OffsetDateTime::now_utc())
-            .map_err(|error| format!("another server: {error}"))?;
+            .map_err(|error| Asked::other_server(&error))?;
         let server = match identity.principal {
             Principal::Host { id, role: HostRole::OpenSsh, .. } => id,
             // What a proxy shows in a server's name is not that server.
             Principal::Host { role: HostRole::Proxy, .. } => {
-                return Err("a server that is the proxy itself".to_owned());
+                return Err(Asked::Proxy);
             }
             Principal::Host { role, .. } => {
-                return Err(format!(
-                    "a session of its own on the {} {}, where your own client alone logs in",
-                    role.name(),
-                    self.host
-                ));
+                return Err(Asked::Node { role, host: self.host.clone() });
             }
-            Principal::User { .. } => return Err("another server: it is a user".to_owned()),
+            Principal::User { .. } => return Err(Asked::OtherServer("it is a user".to_owned())),
         };
         self.trust
             .verify_target_ssh(&host, &self.host, OffsetDateTime::now_utc())
-            .map_err(|error| format!("another server: {error}"))?;
-        verify_ssh_signature(host.public_key(), session, signature)
-            .map_err(|_| "a session that the server has not signed".to_owned())?;
+            .map_err(|error| Asked::other_server(&error))?;
+        verify_ssh_signature(host.public_key(), session, signature).map_err(|_| Asked::Unsigned)?;
         Ok(server)
     }
 
-    fn check_login(&self, own: &[u8], data: &[u8]) -> Result<(), String> {
-        let request = LoginRequest::read(data).ok_or("a signature over something that is no login")?;
+    fn check_login(&self, own: &[u8], data: &[u8]) -> Result<(), Asked> {
+        let request = LoginRequest::read(data).ok_or(Asked::NoLogin)?;
         if request.login != self.login.as_bytes() {
-            return Err(format!("the login {}", String::from_utf8_lossy(request.login).escape_default()));
+            let login = String::from_utf8_lossy(request.login).escape_default().to_string();
+            return Err(Asked::OtherLogin(login));
         }
         let scheme = self.key.algorithm().ssh_scheme().and_then(|scheme| scheme.ssh_name());
         let scheme = scheme.map(|scheme| format!("{scheme}-cert-v01@openssh.com"));
         if request.key != own || scheme.as_deref().map(str::as_bytes) != Some(request.scheme) {
-            return Err("a login with another key or scheme".to_owned());
+            return Err(Asked::OtherScheme);
         }
         match &self.bound {
             Some(bound) if bound == request.session => Ok(()),
-            Some(_) => Err("a login in another session than the server has signed".to_owned()),
-            None => Err("a login on a server that was not named".to_owned()),
+            Some(_) => Err(Asked::OtherSession),
+            None => Err(Asked::NoServer),
         }
     }
 }

@@ -107,10 +107,7 @@ impl Credentials {
                 });
                 signing.await.map_err(|_| ClientError::Ssh(russh::Error::SendError))?
             }
-            Key::Agent(agent) => agent
-                .sign(&self.certificate, binding, message)
-                .await
-                .map_err(|reason| ClientError::Agent { reason }),
+            Key::Agent(agent) => Ok(agent.sign(&self.certificate, binding, message).await?),
         }
     }
 

@@ -5,6 +5,8 @@ use std::io;
 use sallyport_ca::CaError;
 use sallyport_sal::SignError;
 
+use crate::agent::AgentError;
+
 /// What went wrong on the client's side of SSH, by who is to blame.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -105,11 +107,8 @@ pub enum ClientError {
     #[error("the SSH key cannot sign")]
     Signing(#[source] SignError),
     /// The user's agent did not sign.
-    #[error("your agent did not sign the login: {reason}")]
-    Agent {
-        /// Why, in words.
-        reason: String,
-    },
+    #[error("your agent did not sign the login: {0}")]
+    Agent(AgentError),
     /// A local socket or file failed.
     #[error("cannot {doing}")]
     Local {
@@ -122,6 +121,12 @@ pub enum ClientError {
     /// The SSH library failed in a way that has no better name here.
     #[error("SSH failed")]
     Ssh(#[from] russh::Error),
+}
+
+impl From<AgentError> for ClientError {
+    fn from(error: AgentError) -> Self {
+        Self::Agent(error)
+    }
 }
 
 impl From<russh::SendError> for ClientError {

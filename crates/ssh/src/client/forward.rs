@@ -16,12 +16,13 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::debug;
 
+use super::ClientError;
 use super::connection::{Connection, Line, SshLine, one_session};
 use super::endpoint::Endpoint;
 use super::native::ListenError;
 use super::native::lane::Lane;
 use super::remotes::{Remotes, Report, Wanted};
-use super::{ClientError, socks};
+use super::socks::{self, SocksError};
 use crate::BoxedStream;
 use crate::native::frame::Frame;
 use crate::native::mux::Mux;
@@ -153,10 +154,10 @@ impl Connection {
             async move {
                 let carried = match connection.begin(&to, peer).await {
                     Ok(begun) => begun.carry(&to, stream).await,
-                    Err(error) => Err(in_words(&error)),
+                    Err(error) => Err(error),
                 };
-                if let Err(problem) = carried {
-                    report(&problem);
+                if let Err(error) = carried {
+                    report(&in_words(&error));
                 }
             }
         }));
@@ -170,10 +171,10 @@ impl Connection {
         let task = tokio::spawn(accept(listener.into(), move |mut stream, peer| {
             let (connection, report) = (connection.clone(), Arc::clone(&report));
             async move {
-                let wanted = match tokio::time::timeout(SOCKS_TIMEOUT, socks::read(&mut stream)).await {
-                    Ok(Ok(wanted)) => wanted,
-                    Ok(Err(reason)) => return report(&reason),
-                    Err(_) => return report("a SOCKS client did not say where it wants to go"),
+                let asked = tokio::time::timeout(SOCKS_TIMEOUT, socks::read(&mut stream)).await;
+                let wanted = match asked.unwrap_or(Err(SocksError::TimedOut)) {
+                    Ok(wanted) => wanted,
+                    Err(error) => return report(&error.to_string()),
                 };
                 let to = Endpoint::Port { host: wanted.address.clone(), port: wanted.port };
                 let begun = match connection.begin(&to, peer).await {
@@ -294,8 +295,8 @@ impl Begun {
     /// Carries a connection from here to its end.
     ///
     /// # Errors
-    /// In words, why there was none after all.
-    async fn carry(self, to: &Endpoint, stream: BoxedStream) -> Result<(), String> {
+    /// [`ClientError::Refused`] when there was none after all.
+    async fn carry(self, to: &Endpoint, stream: BoxedStream) -> Result<(), ClientError> {
         match self {
             Self::Ssh { channel, slack } => {
                 pump(channel, stream, slack).await;

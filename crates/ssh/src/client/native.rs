@@ -17,7 +17,7 @@ use super::request::Program;
 use crate::BoxedStream;
 use crate::native::frame::{FrameError, Session};
 use crate::native::mux::NotOpened;
-use lane::Lane;
+use lane::{HostRefused, Lane};
 use line::direct;
 use queue::Event;
 use stream::NativeStream;
@@ -83,11 +83,15 @@ impl Lane {
         })
     }
 
-    /// Carries a connection from here; why there was none after all, in words.
-    pub(super) async fn forward(self, to: &Endpoint, stream: BoxedStream) -> Result<(), String> {
+    /// Carries a connection from here.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when there was none after all.
+    pub(super) async fn forward(self, to: &Endpoint, stream: BoxedStream) -> Result<(), ClientError> {
         let carried = self.carry(stream).await;
-        carried.map_err(|reason| {
-            ClientError::Refused { what: format!("the connection to {to}"), reason }.to_string()
+        carried.map_err(|HostRefused(reason)| ClientError::Refused {
+            what: format!("the connection to {to}"),
+            reason,
         })
     }
 }

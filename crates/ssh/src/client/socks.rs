@@ -1,11 +1,34 @@
 //! The part of SOCKS that `-D` needs: CONNECT of SOCKS 4, 4a and 5 (RFC 1928) without authentication.
 
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::string::FromUtf8Error;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Longest name in a SOCKS 4 request, in bytes. SOCKS 5 bounds itself at 255.
 const NAME_BYTES: usize = 255;
+
+/// Why a SOCKS client is not taken anywhere.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SocksError {
+    #[error("the client went away: {0}")]
+    Gone(#[from] io::Error),
+    #[error("the client speaks no SOCKS that is known here (first byte {0})")]
+    NotSocks(u8),
+    #[error("the client offers no SOCKS method without authentication")]
+    NoMethod,
+    #[error("SOCKS command {0} is not supported, only CONNECT (1)")]
+    Command(u8),
+    #[error("SOCKS address type {0} is not known")]
+    AddressType(u8),
+    #[error("the name is not text")]
+    NotText(#[from] FromUtf8Error),
+    #[error("the name is longer than {NAME_BYTES} bytes")]
+    LongName,
+    #[error("a SOCKS client did not say where it wants to go")]
+    TimedOut,
+}
 
 /// Where a SOCKS client wants to go, and how to answer it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,63 +51,62 @@ impl Wanted {
 }
 
 /// Reads a request. What is wrong with it is an error for the log; the stream is then dropped.
-pub(super) async fn read<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> Result<Wanted, String> {
-    let lost = |error: std::io::Error| format!("the client went away: {error}");
-    match stream.read_u8().await.map_err(lost)? {
+pub(super) async fn read<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> Result<Wanted, SocksError> {
+    match stream.read_u8().await? {
         4 => {
-            let command = stream.read_u8().await.map_err(lost)?;
-            let port = stream.read_u16().await.map_err(lost)?;
-            let address = Ipv4Addr::from(stream.read_u32().await.map_err(lost)?);
+            let command = stream.read_u8().await?;
+            let port = stream.read_u16().await?;
+            let address = Ipv4Addr::from(stream.read_u32().await?);
             read_string(stream).await?;
             // SOCKS 4a: 0.0.0.x with x not 0 says that a name follows.
             let named = matches!(address.octets(), [0, 0, 0, last] if last != 0);
             let address = if named { read_string(stream).await? } else { address.to_string() };
             if command != 1 {
-                return Err(format!("SOCKS command {command} is not supported, only CONNECT (1)"));
+                return Err(SocksError::Command(command));
             }
             Ok(Wanted { address, port, version: 4 })
         }
         5 => {
-            let methods = stream.read_u8().await.map_err(lost)?;
+            let methods = stream.read_u8().await?;
             let mut offered = vec![0; usize::from(methods)];
-            stream.read_exact(&mut offered).await.map_err(lost)?;
+            stream.read_exact(&mut offered).await?;
             if !offered.contains(&0) {
                 let _ = stream.write_all(&[5, 0xff]).await;
-                return Err("the client offers no SOCKS method without authentication".to_owned());
+                return Err(SocksError::NoMethod);
             }
-            stream.write_all(&[5, 0]).await.map_err(lost)?;
+            stream.write_all(&[5, 0]).await?;
             let mut head = [0; 4];
-            stream.read_exact(&mut head).await.map_err(lost)?;
+            stream.read_exact(&mut head).await?;
             let [version, command, _, kind] = head;
             if version != 5 || command != 1 {
                 let _ = stream.write_all(&[5, 7, 0, 1, 0, 0, 0, 0, 0, 0]).await;
-                return Err(format!("SOCKS command {command} is not supported, only CONNECT (1)"));
+                return Err(SocksError::Command(command));
             }
             let address = match kind {
-                1 => Ipv4Addr::from(stream.read_u32().await.map_err(lost)?).to_string(),
-                4 => Ipv6Addr::from(stream.read_u128().await.map_err(lost)?).to_string(),
+                1 => Ipv4Addr::from(stream.read_u32().await?).to_string(),
+                4 => Ipv6Addr::from(stream.read_u128().await?).to_string(),
                 3 => {
-                    let length = stream.read_u8().await.map_err(lost)?;
+                    let length = stream.read_u8().await?;
                     let mut name = vec![0; usize::from(length)];
-                    stream.read_exact(&mut name).await.map_err(lost)?;
-                    String::from_utf8(name).map_err(|_| "the name is not text".to_owned())?
+                    stream.read_exact(&mut name).await?;
+                    String::from_utf8(name)?
                 }
-                other => return Err(format!("SOCKS address type {other} is not known")),
+                other => return Err(SocksError::AddressType(other)),
             };
-            let port = stream.read_u16().await.map_err(lost)?;
+            let port = stream.read_u16().await?;
             Ok(Wanted { address, port, version: 5 })
         }
-        other => Err(format!("the client speaks no SOCKS that is known here (first byte {other})")),
+        other => Err(SocksError::NotSocks(other)),
     }
 }
 
 /// A string that ends with a zero byte.
-async fn read_string<S: AsyncRead + Unpin>(stream: &mut S) -> Result<String, String> {
+async fn read_string<S: AsyncRead + Unpin>(stream: &mut S) -> Result<String, SocksError> {
     let mut text = Vec::new();
     loop {
-        match stream.read_u8().await.map_err(|error| format!("the client went away: {error}"))? {
-            0 => return String::from_utf8(text).map_err(|_| "the name is not text".to_owned()),
-            _ if text.len() == NAME_BYTES => return Err("the name is longer than 255 bytes".to_owned()),
+        match stream.read_u8().await? {
+            0 => return Ok(String::from_utf8(text)?),
+            _ if text.len() == NAME_BYTES => return Err(SocksError::LongName),
             byte => text.push(byte),
         }
     }
@@ -94,7 +116,7 @@ async fn read_string<S: AsyncRead + Unpin>(stream: &mut S) -> Result<String, Str
 mod tests {
     use super::*;
 
-    async fn parse(bytes: &[u8]) -> Result<Wanted, String> {
+    async fn parse(bytes: &[u8]) -> Result<Wanted, SocksError> {
         // One byte at a time: no read may depend on how the bytes arrive.
         let (client, mut server) = tokio::io::duplex(1);
         let (mut answers, mut questions) = tokio::io::split(client);
@@ -137,11 +159,11 @@ mod tests {
             (b"GET / HTTP/1.1", "no SOCKS"),
             (b"\x05\x01\0\x05", "went away"),
         ] {
-            let said = parse(bytes).await.unwrap_err();
+            let said = parse(bytes).await.unwrap_err().to_string();
             assert!(said.contains(words), "{said}");
         }
         let endless = [b"\x04\x01\0\x50\x7f\0\0\x01".as_slice(), &[b'a'; 400]].concat();
-        assert!(parse(&endless).await.unwrap_err().contains("longer"));
+        assert!(parse(&endless).await.unwrap_err().to_string().contains("longer"));
     }
 
     #[test]

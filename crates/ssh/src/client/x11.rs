@@ -5,6 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -29,6 +30,63 @@ const FIRST_PORT: u16 = 6000;
 const MOST_SHOWN_BYTES: usize = 256;
 /// What is under way between a program and the display.
 const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Why a display is not forwarded, or a program of the host does not get to it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DisplayError {
+    // The host's programs.
+    /// A program did not begin to speak X in time.
+    #[error("a program did not say who it is")]
+    Silent,
+    /// A program does not speak X.
+    #[error("a program begins with the byte {0}, expected B or l")]
+    NotX(u8),
+    /// A program's proof is longer than any that was handed out.
+    #[error("a program shows a cookie that is too long")]
+    LongCookie,
+    /// A program's proof is not the session's.
+    #[error("a program showed another cookie than the session has")]
+    WrongCookie,
+    /// The connection ended.
+    #[error(transparent)]
+    Ended(#[from] io::Error),
+
+    // The user's side.
+    /// `DISPLAY` names none.
+    #[error("DISPLAY is {0:?}; expected [HOST]:NUMBER[.SCREEN]")]
+    Name(String),
+    /// The display makes no cookies of that kind.
+    #[error("the display gives no cookie for programs that are not trusted ({0}); -Y trusts them")]
+    NoUntrusted(Box<Self>),
+    /// `xauth` has no proof for the display.
+    #[error("xauth knows no cookie for the display {0}; is XAUTHORITY that of this session?")]
+    NoCookie(String),
+    /// `xauth` hangs.
+    #[error("xauth does not answer")]
+    XauthSilent,
+    /// `xauth` says why not.
+    #[error("{0}")]
+    Xauth(String),
+    /// The display hangs.
+    #[error("the display does not answer")]
+    NoAnswer,
+    /// The system does not do it.
+    #[error("cannot {doing}: {error}")]
+    System {
+        /// Completes "cannot …".
+        doing: &'static str,
+        /// What it says.
+        error: io::Error,
+    },
+    /// There is no randomness.
+    #[error(transparent)]
+    Random(#[from] sallyport_sal::SalError),
+
+    /// The client that has offered the display says why not, or is gone.
+    #[error("{0}")]
+    Origin(String),
+}
 
 /// A display that sessions may be offered.
 pub struct Display {
@@ -63,7 +121,7 @@ impl Drop for Cookie {
 #[async_trait]
 pub(crate) trait DisplayOrigin: Send + Sync + fmt::Debug {
     /// Takes a program there, and carries its bytes to the end. `from` is who connected, as the host says.
-    async fn carry(&self, from: (String, u32), program: BoxedStream) -> Result<(), String>;
+    async fn carry(&self, from: (String, u32), program: BoxedStream) -> Result<(), DisplayError>;
 }
 
 impl fmt::Debug for Display {
@@ -77,10 +135,9 @@ impl Display {
     /// cookie with which programs can neither read the screen nor watch the keyboard of others.
     ///
     /// # Errors
-    /// In words, why it cannot be forwarded.
-    pub async fn find(name: &str, trusted: bool) -> Result<Self, String> {
-        let (at, number, screen) =
-            parse(name).ok_or_else(|| format!("DISPLAY is {name:?}; expected [HOST]:NUMBER[.SCREEN]"))?;
+    /// [`DisplayError`], why it cannot be forwarded.
+    pub async fn find(name: &str, trusted: bool) -> Result<Self, DisplayError> {
+        let (at, number, screen) = parse(name).ok_or_else(|| DisplayError::Name(name.to_owned()))?;
         // As xauth and OpenSSH name the displays of this machine.
         let known = match &at {
             Endpoint::Port { host, .. } if host != "localhost" => name.to_owned(),
@@ -89,25 +146,21 @@ impl Display {
         let listed = if trusted {
             xauth(&[OsStr::new("-q"), "list".as_ref(), known.as_ref()]).await?
         } else {
-            let bench = tempfile::tempdir().map_err(|error| format!("cannot make a directory: {error}"))?;
+            let bench = tempfile::tempdir()
+                .map_err(|error| DisplayError::System { doing: "make a directory", error })?;
             let file = bench.path().join("cookies");
             let of_file = |words: &[&str]| -> Vec<std::ffi::OsString> {
                 let words = words.iter().map(std::ffi::OsString::from);
                 ["-q".into(), "-f".into(), file.clone().into_os_string()].into_iter().chain(words).collect()
             };
             let words = ["generate", name, "MIT-MAGIC-COOKIE-1", "untrusted", "timeout", UNTRUSTED_SECONDS];
-            xauth(&of_file(&words)).await.map_err(|error| {
-                format!(
-                    "the display gives no cookie for programs that are not trusted ({error}); -Y trusts them"
-                )
-            })?;
+            xauth(&of_file(&words)).await.map_err(|error| DisplayError::NoUntrusted(Box::new(error)))?;
             xauth(&of_file(&["list"])).await?
         };
-        let (protocol, cookie) = listed.lines().find_map(read_entry).ok_or_else(|| {
-            format!("xauth knows no cookie for the display {name}; is XAUTHORITY that of this session?")
-        })?;
+        let entry = listed.lines().find_map(read_entry);
+        let (protocol, cookie) = entry.ok_or_else(|| DisplayError::NoCookie(name.to_owned()))?;
         let mut shown = vec![0; cookie.len()];
-        sallyport_sal::random::fill(&mut shown).map_err(|error| error.to_string())?;
+        sallyport_sal::random::fill(&mut shown)?;
         let to = To::Display { at, cookie: Cookie(cookie) };
         Ok(Self { screen, protocol, single: false, shown: Cookie(shown), to })
     }
@@ -132,44 +185,46 @@ impl Display {
     /// Takes a program through to the display.
     ///
     /// # Errors
-    /// In words, why not.
-    pub(super) async fn serve(&self, from: (String, u32), mut program: DuplexStream) -> Result<(), String> {
+    /// [`DisplayError`], why not.
+    pub(super) async fn serve(
+        &self,
+        from: (String, u32),
+        mut program: DuplexStream,
+    ) -> Result<(), DisplayError> {
         let (at, cookie) = match &self.to {
             To::Display { at, cookie } => (at, cookie),
             To::Origin(origin) => return origin.carry(from, Box::new(program)).await,
         };
-        let setup = timeout(PATIENCE, self.admit(cookie, &mut program))
-            .await
-            .map_err(|_| "a program did not say who it is".to_owned())??;
+        let setup =
+            timeout(PATIENCE, self.admit(cookie, &mut program)).await.map_err(|_| DisplayError::Silent)??;
         let connected = timeout(PATIENCE, at.connect()).await;
         let mut display = connected
-            .map_err(|_| "the display does not answer".to_owned())?
-            .map_err(|error| format!("cannot connect to the display: {error}"))?;
-        display.write_all(&setup).await.map_err(|error| error.to_string())?;
+            .map_err(|_| DisplayError::NoAnswer)?
+            .map_err(|error| DisplayError::System { doing: "connect to the display", error })?;
+        display.write_all(&setup).await?;
         let _ = tokio::io::copy_bidirectional(&mut program, &mut display).await;
         Ok(())
     }
 
     /// Reads the first message of a program, and gives it with the true cookie (the X protocol's §8, connection setup).
-    async fn admit(&self, cookie: &Cookie, program: &mut DuplexStream) -> Result<Vec<u8>, String> {
-        let gone = |error: std::io::Error| error.to_string();
+    async fn admit(&self, cookie: &Cookie, program: &mut DuplexStream) -> Result<Vec<u8>, DisplayError> {
         let mut head = [0; 12];
-        program.read_exact(&mut head).await.map_err(gone)?;
+        program.read_exact(&mut head).await?;
         let [order, _, _, _, _, _, n0, n1, d0, d1, ..] = head;
         let number = match order {
             b'B' => u16::from_be_bytes,
             b'l' => u16::from_le_bytes,
-            other => return Err(format!("a program begins with the byte {other}, expected B or l")),
+            other => return Err(DisplayError::NotX(other)),
         };
         let (name, data) = (usize::from(number([n0, n1])), usize::from(number([d0, d1])));
         if name > MOST_SHOWN_BYTES || data > MOST_SHOWN_BYTES {
-            return Err("a program shows a cookie that is too long".to_owned());
+            return Err(DisplayError::LongCookie);
         }
         let mut rest = vec![0; padded(name) + padded(data)];
-        program.read_exact(&mut rest).await.map_err(gone)?;
+        program.read_exact(&mut rest).await?;
         let shown = rest.get(padded(name)..padded(name) + data).unwrap_or_default();
         if rest.get(..name) != Some(self.protocol.as_bytes()) || shown != self.shown.0 {
-            return Err("a program showed another cookie than the session has".to_owned());
+            return Err(DisplayError::WrongCookie);
         }
         let mut setup = head.to_vec();
         setup.extend_from_slice(rest.get(..padded(name)).unwrap_or_default());
@@ -215,13 +270,14 @@ fn read_entry(line: &str) -> Option<(String, Vec<u8>)> {
     (!cookie.is_empty()).then(|| (protocol.to_owned(), cookie))
 }
 
-async fn xauth(words: &[impl AsRef<OsStr>]) -> Result<String, String> {
+async fn xauth(words: &[impl AsRef<OsStr>]) -> Result<String, DisplayError> {
     let mut command = Command::new("xauth");
     command.args(words).stdin(Stdio::null()).kill_on_drop(true);
-    let ran = timeout(PATIENCE, command.output()).await.map_err(|_| "xauth does not answer".to_owned())?;
-    let output = ran.map_err(|error| format!("cannot run xauth: {error}"))?;
+    let ran = timeout(PATIENCE, command.output()).await.map_err(|_| DisplayError::XauthSilent)?;
+    let output = ran.map_err(|error| DisplayError::System { doing: "run xauth", error })?;
     if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(DisplayError::Xauth(said.trim().to_owned()));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -14,9 +14,10 @@ use futures::stream::{FuturesOrdered, StreamExt};
 use russh_sftp::protocol::{FileAttributes, OpenFlags};
 use tokio::io::AsyncWriteExt;
 
+use super::error::{CopyError, DestinationProblem, FileError};
 use super::ground::Ground;
-use super::remote::{Entry, in_words, is_eof, is_plain_name, join};
-use super::{CopyError, FILES_AT_A_TIME, Links, MAX_DEPTH, Options, Outcome, Progress, Remote, Tally};
+use super::remote::{Entry, is_plain_name, join};
+use super::{FILES_AT_A_TIME, Links, MAX_DEPTH, Options, Outcome, Progress, Remote, Tally};
 
 /// Files, directories and links in one copy, at most: what a hostile node may have us remember.
 const MOST_NAMES: usize = 2_000_000;
@@ -91,23 +92,24 @@ impl Remote {
         for source in sources {
             match self.expand(source).await {
                 Ok(paths) => found.extend(paths),
-                Err(reason) => tally.failed(source, reason),
+                Err(error) => tally.failed(source, error.to_string()),
             }
         }
         let into_directory = destination.is_dir();
-        let bad = |reason: String| CopyError::Destination { path: destination.display().to_string(), reason };
+        let bad = |problem| CopyError::Destination { path: destination.display().to_string(), problem };
         if !into_directory && found.len() > 1 {
-            return Err(bad("it must be a directory to take several files".to_owned()));
+            return Err(bad(DestinationProblem::NoDirectory));
         }
         let (directory, name) = if into_directory {
             (destination, Path::new(""))
         } else {
-            let name = destination.file_name().ok_or_else(|| bad("no such directory".to_owned()))?;
+            let name = destination.file_name().ok_or_else(|| bad(DestinationProblem::Missing))?;
             let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty());
             (parent.unwrap_or(Path::new(".")), Path::new(name))
         };
-        let ground = Ground::open(directory)
-            .map_err(|error| bad(format!("cannot open {}: {error}", directory.display())))?;
+        let ground = Ground::open(directory).map_err(|error| {
+            bad(DestinationProblem::Unopened { directory: directory.display().to_string(), error })
+        })?;
         let mut plan = Plan::default();
         for source in found {
             let below = match source.trim_end_matches('/').rsplit('/').next() {
@@ -122,7 +124,7 @@ impl Remote {
                     self.plan_download(&ground, first, named, &tally, &mut plan).await;
                 }
                 Ok(None) => tally.failed(source, "no such file or directory"),
-                Err(reason) => tally.failed(source, reason),
+                Err(error) => tally.failed(source, error.to_string()),
             }
         }
         let (tally_ref, ground_ref) = (&tally, &ground);
@@ -138,7 +140,7 @@ impl Remote {
         for (from, below) in plan.links {
             match self.make_link(&ground, &from, &below).await {
                 Ok(()) => tally.with(|outcome| outcome.links += 1),
-                Err(reason) => tally.failed(from, reason),
+                Err(error) => tally.failed(from, error.to_string()),
             }
         }
         // Innermost first: giving a directory its times comes after the last change inside it.
@@ -250,27 +252,28 @@ impl Remote {
         match self.stat(&path).await {
             Ok(Some(attributes)) => Ok((entry.name, path, attributes, false)),
             Ok(None) => Err((path, "the link leads nowhere".to_owned())),
-            Err(reason) => Err((path, reason)),
+            Err(error) => Err((path, error.to_string())),
         }
     }
 
     /// Makes a link that leads where the node's does.
-    async fn make_link(&self, ground: &Ground, from: &str, below: &Path) -> Result<(), String> {
-        let names = self.ask(self.sftp.readlink(from)).await.map_err(|error| in_words(&error))?;
-        let target = names.files.into_iter().next().ok_or("the node does not say where the link leads")?;
-        ground
-            .link(&target.filename, below)
-            .map_err(|error| format!("cannot make the link {}: {error}", ground.shown(below)))
+    async fn make_link(&self, ground: &Ground, from: &str, below: &Path) -> Result<(), FileError> {
+        let names = self.ask(self.sftp.readlink(from)).await?;
+        let target = names.files.into_iter().next().ok_or(FileError::NoTarget)?;
+        ground.link(&target.filename, below).map_err(|error| FileError::Here {
+            doing: "make the link",
+            path: ground.shown(below),
+            error,
+        })
     }
 
     /// Fetches one file. Gives its size.
-    async fn fetch(&self, ground: &Ground, job: &Job, tally: &Tally) -> Result<u64, String> {
+    async fn fetch(&self, ground: &Ground, job: &Job, tally: &Tally) -> Result<u64, FileError> {
         let shown = job.to.shown(ground);
-        let cannot = |doing: &str, error: std::io::Error| format!("cannot {doing} {shown}: {error}");
+        let cannot = |doing, error| FileError::Here { doing, path: shown.clone(), error };
         let handle = self
             .ask(self.sftp.open(job.from.as_str(), OpenFlags::READ, FileAttributes::empty()))
-            .await
-            .map_err(|error| in_words(&error))?
+            .await?
             .handle;
         let mode = job.attributes.permissions.unwrap_or(0o644);
         let copied = match job.to.create(ground, mode) {
@@ -308,7 +311,7 @@ impl Remote {
         handle: &str,
         file: &mut tokio::fs::File,
         tally: &Tally,
-    ) -> Result<u64, String> {
+    ) -> Result<u64, FileError> {
         let chunk = self.read_bytes;
         let expected = job.attributes.size.unwrap_or(0);
         let mut most = if expected == 0 { MOST_UNSAID } else { expected };
@@ -335,29 +338,27 @@ impl Remote {
                     Ok(data) => {
                         let count = data.data.len() as u64;
                         if count > end - offset {
-                            return Err(format!(
-                                "the node sent {count} bytes where {} were asked for",
-                                end - offset
-                            ));
+                            return Err(FileError::PastAsked { sent: count, asked: end - offset });
                         }
                         if written + count > most {
                             // It may have grown meanwhile.
                             most = self.length_now(handle).await.unwrap_or(0).max(most);
                             if written + count > most {
-                                return Err(format!(
-                                    "the node sent more than the {most} bytes that it says it has"
-                                ));
+                                return Err(FileError::PastSaid(most));
                             }
                         }
-                        file.write_all(&data.data)
-                            .await
-                            .map_err(|error| format!("cannot write {shown}: {error}"))?;
+                        let wrote = file.write_all(&data.data).await;
+                        wrote.map_err(|error| FileError::Here {
+                            doing: "write",
+                            path: shown.to_owned(),
+                            error,
+                        })?;
                         offset += count;
                         written += count;
                         tally.tell(Progress::Moved { path: &job.from, bytes: count });
                     }
-                    Err(error) if is_eof(&error) => eof = true,
-                    Err(error) => return Err(in_words(&error)),
+                    Err(error) if error.is_eof() => eof = true,
+                    Err(error) => return Err(error.into()),
                 }
                 if eof || offset >= end {
                     break;
@@ -371,7 +372,7 @@ impl Remote {
             // It may have become shorter meanwhile.
             let now = self.length_now(handle).await.unwrap_or(expected);
             if written < now {
-                return Err(format!("the node ended after {written} of the {now} bytes that it says it has"));
+                return Err(FileError::Short { written, said: now });
             }
         }
         Ok(written)

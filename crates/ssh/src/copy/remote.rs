@@ -9,12 +9,13 @@ use futures::future::BoxFuture;
 use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::client::rawsession::Limits;
 use russh_sftp::client::{Config, RawSftpSession};
-use russh_sftp::protocol::{FileAttributes, OpenFlags, StatusCode};
+use russh_sftp::protocol::{FileAttributes, OpenFlags};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::{CopyError, glob};
+use super::error::{CopyError, FileError, ListError, ServiceError};
+use super::glob;
 use crate::BoxedStream;
 
 /// Bytes of requests under way: what a link of 100 ms and 1 Gbit/s holds.
@@ -30,16 +31,16 @@ const SAFE_CHUNK_BYTES: u32 = 32 * 1024;
 const REQUEST_TIMEOUT_SECS: u64 = 24 * 60 * 60;
 
 /// Names in one directory, at most.
-const MOST_ENTRIES: usize = 1_000_000;
+pub(super) const MOST_ENTRIES: usize = 1_000_000;
 
 /// Bytes of the names in one directory, at most.
-const MOST_NAME_BYTES: usize = 64 << 20;
+pub(super) const MOST_NAME_BYTES: usize = 64 << 20;
 
 /// Bytes of a name, at most: file systems here take no longer ones.
 const LONGEST_NAME: usize = 255;
 
 /// Most names that one pattern may stand for.
-const MAX_MATCHES: usize = 100_000;
+pub(super) const MAX_MATCHES: usize = 100_000;
 
 /// A node's files.
 #[derive(Clone)]
@@ -85,14 +86,13 @@ impl Remote {
     }
 
     async fn greet(stream: BoxedStream) -> Result<Self, CopyError> {
-        let service = |error: SftpError| CopyError::Service(in_words(&error));
         let config = Config { request_timeout_secs: REQUEST_TIMEOUT_SECS, ..Config::default() };
         let gone = CancellationToken::new();
         let mut sftp = RawSftpSession::new_with_config(Mortal::new(stream, gone.clone()), config);
-        let version = ask(&gone, sftp.init()).await.map_err(service)?;
+        let version = ask(&gone, sftp.init()).await.map_err(CopyError::Service)?;
         let limited = version.extensions.get("limits@openssh.com").is_some_and(|version| version == "1");
         let limits = if limited {
-            Limits::from(ask(&gone, sftp.limits()).await.map_err(service)?)
+            Limits::from(ask(&gone, sftp.limits()).await.map_err(CopyError::Service)?)
         } else {
             Limits::default()
         };
@@ -114,7 +114,7 @@ impl Remote {
     pub(super) async fn ask<T>(
         &self,
         answer: impl Future<Output = Result<T, SftpError>>,
-    ) -> Result<T, SftpError> {
+    ) -> Result<T, ServiceError> {
         ask(&self.gone, answer).await
     }
 
@@ -129,17 +129,17 @@ impl Remote {
     }
 
     /// What a path leads to; `None` when it leads nowhere.
-    pub(super) async fn stat(&self, path: &str) -> Result<Option<FileAttributes>, String> {
+    pub(super) async fn stat(&self, path: &str) -> Result<Option<FileAttributes>, ServiceError> {
         match self.ask(self.sftp.stat(path)).await {
             Ok(found) => Ok(Some(found.attrs)),
-            Err(SftpError::Status(status)) if status.status_code == StatusCode::NoSuchFile => Ok(None),
-            Err(error) => Err(in_words(&error)),
+            Err(error) if error.is_no_such_file() => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
     /// How long a file is; `None` when it is something else than a file.
-    pub(crate) async fn size(&self, path: &str) -> Result<Option<u64>, String> {
-        let found = self.stat(path).await?.ok_or("there is no such file")?;
+    pub(crate) async fn size(&self, path: &str) -> Result<Option<u64>, FileError> {
+        let found = self.stat(path).await?.ok_or(FileError::Missing)?;
         Ok(found.size.filter(|_| found.is_regular()))
     }
 
@@ -149,10 +149,9 @@ impl Remote {
         path: &str,
         most: u64,
         mut take: impl FnMut(&[u8]),
-    ) -> Result<(), String> {
-        let words = |error: SftpError| in_words(&error);
+    ) -> Result<(), FileError> {
         let opened = self.sftp.open(path, OpenFlags::READ, FileAttributes::empty());
-        let handle = self.ask(opened).await.map_err(words)?.handle;
+        let handle = self.ask(opened).await?.handle;
         let mut offset = 0;
         let read = loop {
             match self.ask(self.sftp.read(handle.as_str(), offset, self.read_bytes)).await {
@@ -161,11 +160,11 @@ impl Remote {
                     take(&data.data);
                     offset += data.data.len() as u64;
                     if offset > most {
-                        break Err(format!("it has more than {most} bytes"));
+                        break Err(FileError::TooLong(most));
                     }
                 }
-                Err(error) if is_eof(&error) => break Ok(()),
-                Err(error) => break Err(in_words(&error)),
+                Err(error) if error.is_eof() => break Ok(()),
+                Err(error) => break Err(error.into()),
             }
         };
         let _ = self.ask(self.sftp.close(handle)).await;
@@ -174,7 +173,7 @@ impl Remote {
 
     /// What is in a directory, without `.` and `..`, sorted by name.
     pub(super) async fn list(&self, path: &str) -> Result<Vec<Entry>, ListError> {
-        let handle = self.ask(self.sftp.opendir(path)).await.map_err(|error| self.unlisted(&error))?.handle;
+        let handle = self.ask(self.sftp.opendir(path)).await.map_err(|error| self.unlisted(error))?.handle;
         let mut entries = Vec::new();
         let (mut count, mut bytes) = (0, 0);
         let listed = loop {
@@ -195,8 +194,8 @@ impl Remote {
                             .map(|file| Entry { name: file.filename, attributes: file.attrs }),
                     );
                 }
-                Err(error) if is_eof(&error) => break Ok(()),
-                Err(error) => break Err(self.unlisted(&error)),
+                Err(error) if error.is_eof() => break Ok(()),
+                Err(error) => break Err(self.unlisted(error)),
             }
         };
         let _ = self.ask(self.sftp.close(handle)).await;
@@ -205,12 +204,12 @@ impl Remote {
         Ok(entries)
     }
 
-    fn unlisted(&self, error: &SftpError) -> ListError {
-        if self.gone.is_cancelled() { ListError::Lost } else { ListError::Refused(in_words(error)) }
+    fn unlisted(&self, error: ServiceError) -> ListError {
+        if self.gone.is_cancelled() { ListError::Lost } else { ListError::Refused(error) }
     }
 
     /// The paths that a name with patterns stands for; the name itself when it has none.
-    pub(super) async fn expand(&self, path: &str) -> Result<Vec<String>, String> {
+    pub(super) async fn expand(&self, path: &str) -> Result<Vec<String>, FileError> {
         let path = from_home(path);
         if !glob::is_pattern(path) {
             return Ok(vec![glob::literal(path)]);
@@ -234,10 +233,11 @@ impl Remote {
                     Ok(entries) => entries,
                     // What the login may not list has nothing that fits, unless nothing else has.
                     Err(error @ ListError::Refused(_)) => {
-                        unlisted.get_or_insert(format!("{directory}: {error}"));
+                        let directory = directory.to_owned();
+                        unlisted.get_or_insert(FileError::Unlisted { directory, error });
                         continue;
                     }
-                    Err(error) => return Err(error.to_string()),
+                    Err(error) => return Err(error.into()),
                 };
                 for entry in entries {
                     let leads_on = last || entry.attributes.is_dir() || entry.attributes.is_symlink();
@@ -245,7 +245,7 @@ impl Remote {
                         next.push(join(base, &entry.name));
                     }
                     if next.len() > MAX_MATCHES {
-                        return Err(format!("more than {MAX_MATCHES} files fit the pattern"));
+                        return Err(FileError::Matches);
                     }
                 }
             }
@@ -253,39 +253,22 @@ impl Remote {
         }
         match (found.is_empty(), unlisted) {
             (false, _) => Ok(found),
-            (true, Some(reason)) => Err(reason),
-            (true, None) => Err("no file fits the pattern".to_owned()),
+            (true, Some(error)) => Err(error),
+            (true, None) => Err(FileError::NoMatch),
         }
     }
-}
-
-/// Why a directory was not listed.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ListError {
-    /// The node does not list it.
-    #[error("{0}")]
-    Refused(String),
-    /// The connection is gone.
-    #[error("the connection was lost")]
-    Lost,
-    /// It does not end.
-    #[error("the node lists more than {MOST_ENTRIES} names, or {} MiB of them", MOST_NAME_BYTES >> 20)]
-    Endless,
 }
 
 async fn ask<T>(
     gone: &CancellationToken,
     answer: impl Future<Output = Result<T, SftpError>>,
-) -> Result<T, SftpError> {
+) -> Result<T, ServiceError> {
     tokio::select! {
         biased;
-        answer = answer => answer,
-        () = gone.cancelled() => Err(SftpError::UnexpectedBehavior(CLOSED.to_owned())),
+        answer = answer => Ok(answer?),
+        () = gone.cancelled() => Err(ServiceError::gone()),
     }
 }
-
-/// What the library says when the stream has ended.
-const CLOSED: &str = "session closed";
 
 /// A stream whose writer learns that its reader has come to the end. The library's writer would otherwise wait for
 /// ever for a peer that is gone to take more.
@@ -362,37 +345,4 @@ pub(super) fn is_plain_name(name: &str) -> bool {
         && name.len() <= LONGEST_NAME
         && !matches!(name, "." | "..")
         && !name.contains(['/', '\0'])
-}
-
-pub(super) fn is_eof(error: &SftpError) -> bool {
-    matches!(error, SftpError::Status(status) if status.status_code == StatusCode::Eof)
-}
-
-/// An SFTP error as a person would say it.
-pub(super) fn in_words(error: &SftpError) -> String {
-    match error {
-        SftpError::Status(status) => {
-            let usual = match status.status_code {
-                StatusCode::NoSuchFile => "no such file or directory",
-                StatusCode::PermissionDenied => "permission denied",
-                StatusCode::OpUnsupported => "the node does not support this",
-                StatusCode::ConnectionLost | StatusCode::NoConnection => "the connection was lost",
-                _ => "",
-            };
-            let said = status.error_message.trim();
-            // Most services only repeat the name of the code.
-            match (usual, said) {
-                ("", "" | "Failure") => "the node could not do it".to_owned(),
-                ("", said) => said.to_owned(),
-                (usual, said) if said.is_empty() || said.eq_ignore_ascii_case(usual) || said.len() < 24 => {
-                    usual.to_owned()
-                }
-                (usual, said) => format!("{usual} ({said})"),
-            }
-        }
-        SftpError::UnexpectedBehavior(text) if text == CLOSED || text == "sender dropped" => {
-            "the connection was lost".to_owned()
-        }
-        other => other.to_string(),
-    }
 }

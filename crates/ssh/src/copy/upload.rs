@@ -10,8 +10,9 @@ use russh_sftp::protocol::{FileAttributes, OpenFlags};
 use rustix::fs::OFlags;
 use tokio::io::AsyncReadExt;
 
-use super::remote::{from_home, in_words, join};
-use super::{CopyError, FILES_AT_A_TIME, Links, MAX_DEPTH, Options, Outcome, Progress, Remote, Tally};
+use super::error::{CopyError, DestinationProblem, FileError, ServiceError, local_words};
+use super::remote::{from_home, join};
+use super::{FILES_AT_A_TIME, Links, MAX_DEPTH, Options, Outcome, Progress, Remote, Tally};
 
 /// Whose files are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,12 @@ struct Job {
     name: String,
     to: String,
     metadata: fs::Metadata,
+}
+
+impl Job {
+    fn unwritten(&self, error: ServiceError) -> FileError {
+        FileError::There { doing: "write", path: self.to.clone(), error }
+    }
 }
 
 /// What a walk through the sources found.
@@ -77,7 +84,7 @@ impl Remote {
     ) -> Result<Outcome, CopyError> {
         let unread = |error: std::io::Error| CopyError::Destination {
             path: fetched.display().to_string(),
-            reason: format!("cannot read what was fetched: {error}"),
+            problem: DestinationProblem::Unread(error),
         };
         let mut pieces = Vec::new();
         for entry in fs::read_dir(fetched).map_err(unread)? {
@@ -98,14 +105,14 @@ impl Remote {
         options: Options,
     ) -> Result<Outcome, CopyError> {
         let destination = from_home(destination);
-        let bad = |reason: String| CopyError::Destination { path: destination.to_owned(), reason };
-        let found = self.stat(destination).await.map_err(bad)?;
+        let bad = |problem| CopyError::Destination { path: destination.to_owned(), problem };
+        let found = self.stat(destination).await.map_err(|error| bad(error.into()))?;
         let into_directory = found.as_ref().is_some_and(FileAttributes::is_dir);
         if !into_directory && sources.len() > 1 {
-            return Err(bad("it must be a directory to take several files".to_owned()));
+            return Err(bad(DestinationProblem::NoDirectory));
         }
         if found.is_none() && destination.ends_with('/') && !sources.iter().all(|source| source.is_dir()) {
-            return Err(bad("no such directory".to_owned()));
+            return Err(bad(DestinationProblem::Missing));
         }
         let tally = Tally::new(options);
         let mut plan = Plan::default();
@@ -134,7 +141,7 @@ impl Remote {
         if tally.options.preserve {
             for (path, metadata) in plan.directories.into_iter().rev() {
                 if let Err(error) = self.ask(self.sftp.setstat(path.as_str(), preserved(&metadata))).await {
-                    tally.failed(path, format!("cannot set its mode and times: {}", in_words(&error)));
+                    tally.failed(path, format!("cannot set its mode and times: {error}"));
                 }
             }
         }
@@ -173,8 +180,8 @@ impl Remote {
                     format!("is more than {MAX_DEPTH} directories deep; do links lead in a circle?"),
                 );
             } else {
-                if let Err(reason) = self.make_directory(&to, &metadata).await {
-                    tally.failed(name, format!("cannot make {to}: {reason}"));
+                if let Err(error) = self.make_directory(&to, &metadata).await {
+                    tally.failed(name, format!("cannot make {to}: {error}"));
                     continue;
                 }
                 tally.with(|outcome| outcome.directories += 1);
@@ -209,11 +216,11 @@ impl Remote {
         // OpenSSH took the two in the other order than the draft says, and everybody followed (its PROTOCOL §4.1).
         match self.ask(self.sftp.symlink(target, to)).await {
             Ok(_) => tally.with(|outcome| outcome.links += 1),
-            Err(error) => tally.failed(name, format!("cannot make the link {to}: {}", in_words(&error))),
+            Err(error) => tally.failed(name, format!("cannot make the link {to}: {error}")),
         }
     }
 
-    async fn make_directory(&self, path: &str, metadata: &fs::Metadata) -> Result<(), String> {
+    async fn make_directory(&self, path: &str, metadata: &fs::Metadata) -> Result<(), FileError> {
         // Writable while it is filled; what else it should be comes afterwards.
         let mut attributes = FileAttributes::empty();
         attributes.permissions = Some(metadata.permissions().mode() & 0o777 | 0o700);
@@ -221,39 +228,42 @@ impl Remote {
             Ok(_) => Ok(()),
             Err(error) => match self.stat(path).await? {
                 Some(found) if found.is_dir() => Ok(()),
-                Some(_) => Err("there is a file of this name".to_owned()),
-                None => Err(in_words(&error)),
+                Some(_) => Err(FileError::NoDirectory),
+                None => Err(error.into()),
             },
         }
     }
 
     /// Sends one file. Gives its size.
-    async fn send(&self, job: &Job, tally: &Tally) -> Result<u64, String> {
+    async fn send(&self, job: &Job, tally: &Tally) -> Result<u64, FileError> {
         let mut opening = fs::OpenOptions::new();
         opening.read(true);
         if job.whose == Whose::Nodes {
             // What it is by now counts, and not what it was when the copy looked.
             opening.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
         }
-        let file = opening.open(&job.from).map_err(|error| local_words(&error))?;
+        let file = opening.open(&job.from).map_err(FileError::Unread)?;
         let mut file = tokio::fs::File::from_std(file);
         let mut attributes = FileAttributes::empty();
         attributes.permissions = Some(job.metadata.permissions().mode() & 0o777);
         let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNCATE;
-        let cannot = |error| format!("cannot write {}: {}", job.to, in_words(&error));
-        let handle =
-            self.ask(self.sftp.open(job.to.as_str(), flags, attributes)).await.map_err(cannot)?.handle;
+        let handle = self
+            .ask(self.sftp.open(job.to.as_str(), flags, attributes))
+            .await
+            .map_err(|error| job.unwritten(error))?
+            .handle;
         let mut sent = self.write_all(job, &handle, &mut file, tally).await;
         if sent.is_ok() && tally.options.preserve {
             // By handle, so that it is this file whatever happens to its name.
-            if let Err(error) = self.ask(self.sftp.fsetstat(handle.as_str(), preserved(&job.metadata))).await
-            {
-                sent = Err(format!("cannot set the mode and times of {}: {}", job.to, in_words(&error)));
+            let set = self.ask(self.sftp.fsetstat(handle.as_str(), preserved(&job.metadata))).await;
+            if let Err(error) = set {
+                let (doing, path) = ("set the mode and times of", job.to.clone());
+                sent = Err(FileError::There { doing, path, error });
             }
         }
         // A full disk may show only here.
         match (sent, self.ask(self.sftp.close(handle)).await) {
-            (Ok(_), Err(error)) => Err(cannot(error)),
+            (Ok(_), Err(error)) => Err(job.unwritten(error)),
             (sent, _) => sent,
         }
     }
@@ -265,7 +275,7 @@ impl Remote {
         handle: &str,
         file: &mut tokio::fs::File,
         tally: &Tally,
-    ) -> Result<u64, String> {
+    ) -> Result<u64, FileError> {
         let chunk = self.write_bytes;
         let mut pending = FuturesUnordered::new();
         let (mut offset, mut done) = (0_u64, false);
@@ -273,17 +283,14 @@ impl Remote {
             while !done && pending.len() < Self::depth(chunk) {
                 // The answers to this file's own requests are what frees the budget.
                 let permit = tokio::select! {
-                    permit = self.budget.acquire_many(Self::permits(chunk)) => permit.map_err(|error| error.to_string())?,
+                    permit = self.budget.acquire_many(Self::permits(chunk)) => permit.map_err(|_| FileError::Over)?,
                     Some(written) = pending.next(), if !pending.is_empty() => {
                         self.wrote(job, written, tally)?;
                         continue;
                     }
                 };
                 let mut piece = Vec::with_capacity(chunk as usize);
-                file.take(u64::from(chunk))
-                    .read_to_end(&mut piece)
-                    .await
-                    .map_err(|error| local_words(&error))?;
+                file.take(u64::from(chunk)).read_to_end(&mut piece).await.map_err(FileError::Unread)?;
                 if piece.is_empty() {
                     done = true;
                     break;
@@ -307,13 +314,8 @@ impl Remote {
         }
     }
 
-    fn wrote(
-        &self,
-        job: &Job,
-        written: Result<u64, russh_sftp::client::error::Error>,
-        tally: &Tally,
-    ) -> Result<(), String> {
-        let bytes = written.map_err(|error| format!("cannot write {}: {}", job.to, in_words(&error)))?;
+    fn wrote(&self, job: &Job, written: Result<u64, ServiceError>, tally: &Tally) -> Result<(), FileError> {
+        let bytes = written.map_err(|error| job.unwritten(error))?;
         tally.tell(Progress::Moved { path: &job.name, bytes });
         Ok(())
     }
@@ -327,10 +329,4 @@ fn preserved(metadata: &fs::Metadata) -> FileAttributes {
     attributes.atime =
         u32::try_from(metadata.atime()).ok().or(attributes.mtime).filter(|_| attributes.mtime.is_some());
     attributes
-}
-
-/// A local error without the number that the standard library puts behind it.
-fn local_words(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }

@@ -28,6 +28,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, WaitStatus};
 
 use super::ends::Ends;
+use super::error::HelperError;
 use super::pam_session;
 use super::spec::{ARGUMENT, FAILED, KILL, NOLOGIN, OVER, SPEC, Spec, closed_to_logins};
 use super::tree::{descendants, kill, tell};
@@ -44,22 +45,21 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// Starts the session's process below a keeper, which this process becomes, and ends as that process ended.
-pub(super) fn keep(command: Option<&OsStr>, spec: Spec, node: u32) -> Result<ExitCode, String> {
-    let failed = |what: &str, error: &dyn std::fmt::Display| format!("cannot {what}: {error}");
+pub(super) fn keep(command: Option<&OsStr>, spec: Spec, node: u32) -> Result<ExitCode, HelperError> {
     let all = SigSet::all();
-    all.thread_block().map_err(|error| failed("hold signals back", &error))?;
+    all.thread_block().map_err(HelperError::system("hold signals back"))?;
     let signals = SignalFd::with_flags(&all, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
-        .map_err(|error| failed("read signals", &error))?;
+        .map_err(HelperError::system("read signals"))?;
     let own = rustix::process::getpid();
-    rustix::process::setsid().map_err(|error| failed("start a session", &error))?;
+    rustix::process::setsid().map_err(HelperError::system("start a session"))?;
     rustix::process::set_child_subreaper(Some(own))
-        .map_err(|error| failed("keep what a session starts", &error))?;
+        .map_err(HelperError::system("keep what a session starts"))?;
     let node = node_watch(node)?;
     let nothing = File::options()
         .read(true)
         .write(true)
         .open("/dev/null")
-        .map_err(|error| failed("open /dev/null", &error))?;
+        .map_err(HelperError::system("open /dev/null"))?;
 
     let spares = spec.spares_orphans;
     let (child, pam) = if spec.pam_session {
@@ -73,15 +73,15 @@ pub(super) fn keep(command: Option<&OsStr>, spec: Spec, node: u32) -> Result<Exi
         let mut helper = Command::new("/proc/self/exe");
         helper.arg(ARGUMENT).args(command).env_clear();
         helper.env(SPEC, Spec { keeper_for: None, ..spec }.to_text());
-        let child = helper.spawn().map_err(|error| failed("start the session's process", &error))?;
+        let child = helper.spawn().map_err(HelperError::system("start the session's process"))?;
         let child = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        (child.ok_or("the session has no process")?, None)
+        (child.ok_or(HelperError::NoProcess("the session"))?, None)
     };
-    // Whoever holds the session's ends keeps it from ending.
+    // A process that holds the session's ends keeps it from ending.
     rustix::stdio::dup2_stdin(&nothing)
         .and_then(|()| rustix::stdio::dup2_stdout(&nothing))
         .and_then(|()| rustix::stdio::dup2_stderr(&nothing))
-        .map_err(|error| failed("let go of the session's ends", &error))?;
+        .map_err(HelperError::system("let go of the session's ends"))?;
     drop(nothing);
 
     Ok(Keeper { signals, node, child, pam, spares, ended: None, ending: None }.watch())
@@ -94,24 +94,23 @@ fn start_in_pam(
     spec: Spec,
     signals: &SignalFd,
     node: Option<&OwnedFd>,
-) -> Result<(Pid, PamSession), String> {
-    let failed = |what: &str, error: &dyn std::fmt::Display| format!("cannot {what}: {error}");
+) -> Result<(Pid, PamSession), HelperError> {
     let door = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
-        .map_err(|error| failed("keep the line to the node", &error))?;
+        .map_err(HelperError::system("keep the line to the node"))?;
     let door = UnixStream::from(door);
-    let ends = Ends::receive(&door).map_err(|error| failed("take the session's ends", &error))?;
-    let account = Account::find(&spec.login).map_err(|error| error.to_string())?;
+    let ends = Ends::receive(&door).map_err(HelperError::system("take the session's ends"))?;
+    let account = Account::find(&spec.login)?;
     if account.uid != 0
         && let Some(reason) = closed_to_logins(Path::new(NOLOGIN))
     {
-        return Err(pam_session::one_line(&reason));
+        return Err(HelperError::NoLogins(pam_session::one_line(&reason)));
     }
     let terminal = spec.terminal.then(|| ends.input());
     let opened = pam_session::open(&spec.login, terminal, signals, node)?;
     let spec = Spec { keeper_for: None, pam_session: false, ..spec };
-    if let Err(reason) = opened.begin(&ends, &spec, command.unwrap_or_default().as_bytes()) {
+    if let Err(error) = opened.begin(&ends, &spec, command.unwrap_or_default().as_bytes()) {
         opened.abandon();
-        return Err(reason);
+        return Err(error);
     }
     // It has begun. A node that does not hear it any more is found to be gone.
     let _ = (&door).write_all(b"+");
@@ -120,13 +119,12 @@ fn start_in_pam(
 }
 
 /// Readable when the node has gone. None where the system has no such thing.
-fn node_watch(node: u32) -> Result<Option<OwnedFd>, String> {
-    let gone = || "the node has gone".to_owned();
-    let node = i32::try_from(node).ok().and_then(Pid::from_raw).ok_or_else(gone)?;
+fn node_watch(node: u32) -> Result<Option<OwnedFd>, HelperError> {
+    let node = i32::try_from(node).ok().and_then(Pid::from_raw).ok_or(HelperError::NodeGone)?;
     let watch = rustix::process::pidfd_open(node, PidfdFlags::empty());
-    // Looked at after the number was taken: it may be somebody else's by now.
+    // Looked at after the number was taken: it may be another process's by now.
     if rustix::process::getppid() != Some(node) {
-        return Err(gone());
+        return Err(HelperError::NodeGone);
     }
     Ok(watch.ok())
 }
@@ -203,7 +201,7 @@ impl Keeper {
         }
     }
 
-    /// Takes in whoever has ended; false when nobody is left.
+    /// Takes in the children that have ended; false when none is left.
     fn reap(&mut self) -> bool {
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
@@ -216,7 +214,7 @@ impl Keeper {
                 }
                 Ok(Some((pid, _))) if self.pam.as_ref().is_some_and(|pam| pam.runuser == pid) => {
                     self.pam = None;
-                    // Closed by somebody else, as `loginctl terminate-session` does: then so is the session.
+                    // Closed from outside, as `loginctl terminate-session` does: then so is the session.
                     if self.ended.is_none() {
                         self.over();
                     }

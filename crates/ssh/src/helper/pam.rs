@@ -1,12 +1,14 @@
 //! Account management by the system's own rules (PAM): has the account expired, do these people come in from there, at this
 //! hour, does the machine take logins at all.
 //!
-//! Only that part of PAM: who somebody is, their certificate has said. Runs in a process of its own, as what the node is,
+//! Only that part of PAM: who the user is, the certificate has said. Runs in a process of its own, as what the node is,
 //! because PAM's modules are libraries of the machine's that read its shadow file.
 
 use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
+
+use super::error::HelperError;
 
 /// Most of what modules say that a person reads.
 #[cfg(feature = "pam")]
@@ -23,7 +25,7 @@ pub(crate) struct Question {
 
 /// Succeeds when PAM lets the account in; else says in a sentence why not.
 #[cfg(feature = "pam")]
-pub(super) fn ask(login: &str, question: &Question) -> Result<ExitCode, String> {
+pub(super) fn ask(login: &str, question: &Question) -> Result<ExitCode, HelperError> {
     use std::cell::RefCell;
     use std::ffi::OsStr;
     use std::rc::Rc;
@@ -33,7 +35,7 @@ pub(super) fn ask(login: &str, question: &Question) -> Result<ExitCode, String> 
     use nonstick::{AuthnFlags, ErrorCode, PamShared, Transaction, TransactionBuilder};
 
     let service = question.service.as_str();
-    let unasked = |error: ErrorCode| format!("PAM cannot be asked about the account {login}: {error}");
+    let unasked = |error: ErrorCode| HelperError::PamUnasked { login: login.to_owned(), error };
     if login.contains('\0') || service.contains('\0') {
         return Err(unasked(ErrorCode::SystemError));
     }
@@ -50,7 +52,7 @@ pub(super) fn ask(login: &str, question: &Question) -> Result<ExitCode, String> 
                     heard.borrow_mut().push(error.question().to_string_lossy().into_owned());
                     error.set_answer(Ok(()));
                 }
-                // Nobody is there to answer.
+                // No person is there to answer.
                 other => other.set_error(ErrorCode::ConversationError),
             }
         }
@@ -82,15 +84,14 @@ pub(super) fn ask(login: &str, question: &Question) -> Result<ExitCode, String> 
         text if text.is_empty() => text,
         text => format!(": {text}"),
     };
-    Err(format!("this machine refuses the account {login} (PAM service {service}): {reason}{said}"))
+    let (login, service, reason) = (login.to_owned(), service.to_owned(), format!("{reason}{said}"));
+    Err(HelperError::PamRefused { login, service, reason })
 }
 
 /// A check that was asked for and cannot be made is a refusal.
 #[cfg(not(feature = "pam"))]
-pub(super) fn ask(login: &str, question: &Question) -> Result<ExitCode, String> {
+pub(super) fn ask(login: &str, question: &Question) -> Result<ExitCode, HelperError> {
     let Question { service, from } = question;
     tracing::debug!(login, service, from, "PAM is to be asked");
-    Err("this node is to ask PAM about accounts, and its program was built without that; \
-         its administrator can build it with --features pam, or remove node.pam_account"
-        .to_owned())
+    Err(HelperError::NoPam)
 }

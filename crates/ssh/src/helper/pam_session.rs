@@ -27,6 +27,7 @@ use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::ends::{self, Ends};
+use super::error::HelperError;
 use super::spec::{ARGUMENT, FAILED, Spec};
 use super::{surroundings, tree};
 use crate::processes::Process;
@@ -34,15 +35,16 @@ use crate::processes::Process;
 /// The file in `/etc/pam.d` that says what a session is; runuser has no other.
 pub const SERVICE: &str = "runuser";
 /// Where runuser is.
-const PLACES: [&str; 4] = ["/usr/sbin/runuser", "/sbin/runuser", "/usr/bin/runuser", "/bin/runuser"];
-/// The first argument of a process below runuser. Whoever starts another one gives one argument at most.
+pub(super) const PLACES: [&str; 4] =
+    ["/usr/sbin/runuser", "/sbin/runuser", "/usr/bin/runuser", "/bin/runuser"];
+/// The first argument of a process below runuser. Other session processes are started with one argument at most.
 const BELOW: &str = "--below-pam";
 const ANCHOR: &str = "anchor";
 const SESSION: &str = "session";
 
 /// How long modules may take. The node waits a little longer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long runuser has to close what it may have opened when nobody wants it any more.
+/// How long runuser has to close what it may have opened when it is not wanted any more.
 const GRACE: Duration = Duration::from_secs(3);
 /// How long it has once what it waits for was killed.
 const HURRY: Duration = Duration::from_secs(1);
@@ -81,13 +83,13 @@ pub(super) struct Opened {
 
 impl Opened {
     /// Has the session's process begin.
-    pub(super) fn begin(&self, ends: &Ends, spec: &Spec, command: &[u8]) -> Result<(), String> {
+    pub(super) fn begin(&self, ends: &Ends, spec: &Spec, command: &[u8]) -> Result<(), HelperError> {
         let deadline = Instant::now() + STALL;
         let sent = ends.send(&self.line).and_then(|()| {
             ends::send_text(&self.line, spec.to_text().as_bytes(), deadline)?;
             ends::send_text(&self.line, command, deadline)
         });
-        sent.map_err(|error| format!("the session's process does not take its ends: {error}"))
+        sent.map_err(HelperError::EndsNotTaken)
     }
 
     /// Closes it again.
@@ -99,27 +101,20 @@ impl Opened {
 /// Opens a session for an account. Call it as a keeper, with all signals held back and read from `signals`.
 ///
 /// # Errors
-/// Why there is none, for the person.
+/// [`HelperError`], why there is none.
 pub(super) fn open(
     login: &str,
     terminal: Option<&OwnedFd>,
     signals: &SignalFd,
     node: Option<&OwnedFd>,
-) -> Result<Opened, String> {
-    let failed = |what: &str, error: &dyn std::fmt::Display| format!("cannot {what}: {error}");
-    let program = program().ok_or_else(|| {
-        let [place, ..] = PLACES;
-        format!(
-            "this node is to open PAM sessions, and {place} is gone; its administrator can install util-linux, or remove \
-             node.pam_session"
-        )
-    })?;
+) -> Result<Opened, HelperError> {
+    let program = program().ok_or(HelperError::NoRunuser)?;
     surroundings::limit_files();
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    let (line, theirs) = UnixStream::pair().map_err(|error| failed("make a pair of sockets", &error))?;
-    line.set_write_timeout(Some(STALL)).map_err(|error| failed("limit a socket", &error))?;
+    let (line, theirs) = UnixStream::pair().map_err(HelperError::system("make a pair of sockets"))?;
+    line.set_write_timeout(Some(STALL)).map_err(HelperError::system("limit a socket"))?;
     // By its descriptor: the account may have no way to the file, and an upgrade may have replaced it.
-    let own = File::open("/proc/self/exe").map_err(|error| failed("find this program", &error))?;
+    let own = File::open("/proc/self/exe").map_err(HelperError::system("find this program"))?;
     let mut runuser = Command::new(program);
     runuser
         .args(["-u", login, "--", "/proc/self/fd/1", ARGUMENT, BELOW, ANCHOR])
@@ -130,15 +125,16 @@ pub(super) fn open(
     let _ = SigSet::empty().thread_set_mask();
     let started = runuser.spawn();
     let _ = SigSet::all().thread_set_mask();
-    let started = started.map_err(|error| failed("start runuser", &error))?;
+    let started = started.map_err(HelperError::system("start runuser"))?;
     drop(runuser);
-    let runuser = i32::try_from(started.id()).ok().and_then(Pid::from_raw).ok_or("runuser has no process")?;
+    let runuser =
+        i32::try_from(started.id()).ok().and_then(Pid::from_raw).ok_or(HelperError::NoProcess("runuser"))?;
 
     match wait(login, runuser, &line, signals, node) {
         Ok(session) => Ok(Opened { runuser, line, session, anchors: tree::children(runuser) }),
-        Err(reason) => {
+        Err(error) => {
             abandon(runuser, line, &[]);
-            Err(reason)
+            Err(error)
         }
     }
 }
@@ -161,22 +157,22 @@ fn wait(
     line: &UnixStream,
     signals: &SignalFd,
     node: Option<&OwnedFd>,
-) -> Result<Pid, String> {
+) -> Result<Pid, HelperError> {
     let deadline = Instant::now() + PATIENCE;
     let mut said = Vec::new();
     loop {
         let gone = !matches!(rustix::process::waitpid(Some(runuser), WaitOptions::NOHANG), Ok(None));
         let ended = hear(line, &mut said);
-        // Whoever waits for nothing opens no session, whatever was announced.
+        // A runuser that has ended opens no session, whatever was announced.
         if let Some(session) = announced(&said).filter(|_| !gone) {
             let ours = session != runuser
                 && matches!(rustix::process::waitpid(Some(session), WaitOptions::NOHANG), Ok(None));
-            return if ours { Ok(session) } else { Err("the session's process is another's".to_owned()) };
+            return if ours { Ok(session) } else { Err(HelperError::OthersProcess) };
         }
         let text = String::from_utf8_lossy(&said);
         if let Some(own) = text.lines().find_map(|line| line.strip_prefix("sallyport: ")) {
             // Written by the account's processes, too.
-            return Err(one_line(own));
+            return Err(HelperError::Below(one_line(own)));
         }
         if gone || ended {
             return Err(refusal(login, &text));
@@ -184,7 +180,7 @@ fn wait(
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             let seconds = PATIENCE.as_secs();
-            return Err(format!("PAM has opened no session for the account {login} in {seconds} s"));
+            return Err(HelperError::PamSilent { login: login.to_owned(), seconds });
         }
         let mut places = vec![PollFd::new(line, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
         places.extend(node.map(|node| PollFd::new(node, PollFlags::IN)));
@@ -196,7 +192,7 @@ fn wait(
             told |= named != Some(Signal::CHILD);
         }
         if node_gone || told {
-            return Err("the session was ended before it began".to_owned());
+            return Err(HelperError::EndedEarly);
         }
     }
 }
@@ -217,7 +213,7 @@ fn hear(line: &UnixStream, said: &mut Vec<u8>) -> bool {
     }
 }
 
-/// The number that the session's process has given. Whoever lies can only name another child of the keeper's.
+/// The number that the session's process has given. A process that lies can only name another child of the keeper's.
 fn announced(said: &[u8]) -> Option<Pid> {
     let rest = said.get(said.iter().position(|byte| *byte == 0)? + 1..)?;
     let number = rest.get(..rest.iter().position(|byte| *byte == b'\n')?)?;
@@ -228,7 +224,7 @@ fn announced(said: &[u8]) -> Option<Pid> {
         .and_then(|number| Pid::from_raw(number.try_into().ok()?))
 }
 
-/// What somebody else says, for a terminal and a log.
+/// What another program says, for a terminal and a log.
 pub(super) fn one_line(said: &str) -> String {
     let said: Vec<&str> = said
         .split(|c: char| c.is_control())
@@ -238,10 +234,10 @@ pub(super) fn one_line(said: &str) -> String {
     said.join("; ").chars().take(MOST_TEXT).collect()
 }
 
-fn refusal(login: &str, said: &str) -> String {
+fn refusal(login: &str, said: &str) -> HelperError {
     let said = one_line(said);
     let said = if said.is_empty() { "runuser gives no reason".to_owned() } else { said };
-    format!("this machine opens no session for the account {login} (PAM service {SERVICE}): {said}")
+    HelperError::NoPamSession { login: login.to_owned(), said }
 }
 
 /// Lets runuser close what it has opened.
@@ -287,14 +283,14 @@ impl Part {
 }
 
 /// Starts the session's process, and stays until the keeper hangs up.
-pub(super) fn anchor() -> Result<ExitCode, String> {
+pub(super) fn anchor() -> Result<ExitCode, HelperError> {
     let mut session = Command::new("/proc/self/exe");
     session.args([ARGUMENT, BELOW, SESSION]);
-    let started = session.status().map_err(|error| format!("cannot start the session's process: {error}"))?;
+    let started = session.status().map_err(HelperError::system("start the session's process"))?;
     if !started.success() {
         return Ok(ExitCode::from(FAILED));
     }
-    // A terminal that somebody holds does not end.
+    // A terminal that a process holds does not end.
     if let Ok(nothing) = File::open("/dev/null") {
         let _ = rustix::stdio::dup2_stdin(&nothing);
         let _ = rustix::stdio::dup2_stdout(&nothing);
@@ -306,28 +302,27 @@ pub(super) fn anchor() -> Result<ExitCode, String> {
         match rustix::event::poll(&mut places, None) {
             Ok(_) if places.iter().any(|line| !line.revents().is_empty()) => return Ok(ExitCode::SUCCESS),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(format!("cannot wait for the session's end: {error}")),
+            Err(error) => return Err(HelperError::system("wait for the session's end")(error)),
         }
     }
 }
 
 /// Becomes the session's process: the keeper's child, the leader of a session, with the session's ends. Gives what the session
 /// is, and its command line.
-pub(super) fn join() -> Result<(Spec, Vec<u8>), String> {
-    let failed = |what: &str, error: &dyn std::fmt::Display| format!("cannot {what}: {error}");
+pub(super) fn join() -> Result<(Spec, Vec<u8>), HelperError> {
     let parent = rustix::process::getpid();
     // Its parent ends here, as the anchor expects.
-    nix::unistd::daemon(true, true).map_err(|error| failed("leave the anchor", &error))?;
+    nix::unistd::daemon(true, true).map_err(HelperError::system("leave the anchor"))?;
     while rustix::process::getppid() == Some(parent) {
         std::thread::sleep(Duration::from_micros(100));
     }
     let own = rustix::process::getpid();
     // Some systems' daemon(3) forks once more.
     if rustix::process::getsid(None).ok() != Some(own) {
-        rustix::process::setsid().map_err(|error| failed("start a session", &error))?;
+        rustix::process::setsid().map_err(HelperError::system("start a session"))?;
     }
     let line = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr().as_fd(), 3)
-        .map_err(|error| failed("keep the line to the keeper", &error))?;
+        .map_err(HelperError::system("keep the line to the keeper"))?;
     let line = UnixStream::from(line);
     let number = format!("\0{}\n", own.as_raw_pid());
     let taken = (&line).write_all(number.as_bytes()).and_then(|()| {
@@ -337,9 +332,8 @@ pub(super) fn join() -> Result<(Spec, Vec<u8>), String> {
         ends.take()?;
         Ok((spec, command))
     });
-    let (spec, command) = taken.map_err(|error| failed("take the session's ends", &error))?;
-    let spec =
-        serde_json::from_slice(&spec).map_err(|error| failed("read the session's description", &error))?;
+    let (spec, command) = taken.map_err(HelperError::system("take the session's ends"))?;
+    let spec = serde_json::from_slice(&spec).map_err(HelperError::NotDescribed)?;
     Ok((spec, command))
 }
 
@@ -361,12 +355,12 @@ mod tests {
     fn a_refusal_is_one_line_of_bounded_length() {
         let said = "pam_x: no\x1b[2J\r\nrunuser: cannot open session: Permission denied\n";
         assert_eq!(
-            refusal("bob", said),
+            refusal("bob", said).to_string(),
             "this machine opens no session for the account bob (PAM service runuser): pam_x: no; [2J; cannot open \
              session: Permission denied"
         );
-        assert!(refusal("bob", "").ends_with("runuser gives no reason"));
-        assert!(refusal("bob", &"x".repeat(9000)).len() < 700);
+        assert!(refusal("bob", "").to_string().ends_with("runuser gives no reason"));
+        assert!(refusal("bob", &"x".repeat(9000)).to_string().len() < 700);
         assert_eq!(one_line("no\x1b]0;title\x07\u{9b}2J"), "no; ]0;title; 2J");
     }
 

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 
+use super::error::HelperError;
+
 /// Open files of a login, as the kernel and systemd give it; who needs more raises it up to the hard limit.
 const OPEN_FILES: u64 = 1024;
 /// Messages of the day, as Debian's sshd shows them.
@@ -36,16 +38,16 @@ pub(super) fn let_go() {
 /// from then on; one that was started as the account is not. It ends with execve(2).
 ///
 /// # Errors
-/// When another process traces this one by now, for the person.
-pub(super) fn refuse_tracing() -> Result<(), String> {
+/// [`HelperError::Traced`] when another process traces this one by now.
+pub(super) fn refuse_tracing() -> Result<(), HelperError> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .map_err(|error| format!("cannot keep the account from tracing this process: {error}"))?;
+        .map_err(HelperError::system("keep the account from tracing this process"))?;
     let status = std::fs::read_to_string("/proc/self/status")
-        .map_err(|error| format!("cannot learn whether this process is traced: {error}"))?;
+        .map_err(HelperError::system("learn whether this process is traced"))?;
     match tracer(&status) {
         Some(0) => Ok(()),
-        Some(tracer) => Err(format!("process {tracer} traces this one, which serves nothing like that")),
-        None => Err("cannot learn whether this process is traced: the system does not say".to_owned()),
+        Some(tracer) => Err(HelperError::Traced(tracer)),
+        None => Err(HelperError::TracerUnknown),
     }
 }
 

@@ -179,7 +179,7 @@ async fn supervise<S: Stream + 'static>(
         loop {
             let changed = shared.known.changed.notified();
             if let Some(why) = shared.known.sent_away.get() {
-                return goodbye(why, JumpError::SentAway(why.clone())).await;
+                return goodbye(&why.to_string(), JumpError::SentAway(why.clone())).await;
             }
             if shared.known.identity.get().is_none() {
                 tokio::select! {
@@ -457,9 +457,9 @@ impl Handler for Client {
                         }
                         return;
                     }
-                    Ok(Err(reason)) => {
-                        debug!(%reason, "connection to a node refused");
-                        prohibited(reason)
+                    Ok(Err(refusal)) => {
+                        debug!(%refusal, "connection to a node refused");
+                        prohibited(refusal.to_string())
                     }
                     Err(_) => {
                         let reason = format!("{host} did not answer within {} s", limit.as_secs());

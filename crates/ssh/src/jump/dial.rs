@@ -14,6 +14,19 @@ use crate::algorithms::TransportBy;
 use crate::capabilities::Sighting;
 use crate::transport::accept::NotIn;
 
+/// Why the proxy does not serve a client that has proven who it is, in words that its user may read: they are shown as
+/// they are. What else the proxy knows goes to its log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refusal(String);
+
+impl Refusal {
+    /// With these words.
+    pub fn new(words: impl Into<String>) -> Self {
+        Self(words.into())
+    }
+}
+
 /// What this face needs from the proxy.
 #[async_trait]
 pub trait Dial: Send + Sync + 'static {
@@ -27,7 +40,7 @@ pub trait Dial: Send + Sync + 'static {
     /// closed as well, even if it takes nothing.
     ///
     /// # Errors
-    /// The refusal in words that the user may read; they are shown as they are.
+    /// [`Refusal`].
     async fn dial(
         &self,
         identity: &Identity,
@@ -35,15 +48,14 @@ pub trait Dial: Send + Sync + 'static {
         host: &str,
         client: SocketAddr,
         cut: CancellationToken,
-    ) -> Result<BoxedStream, String>;
+    ) -> Result<BoxedStream, Refusal>;
 
     /// A client has proven who it is, or is gone without. Must not wait: the connection does. Default: not remembered.
     fn saw(&self, _: Sighting) {}
 }
 
-/// Is told who has proven themselves on a connection, once; the error is why the connection is not served, in words that they
-/// may read.
-pub type Admits = Arc<dyn Fn(&Identity) -> Result<(), String> + Send + Sync>;
+/// Is told once who has proven themselves on a connection; the error is why the connection is not served.
+pub type Admits = Arc<dyn Fn(&Identity) -> Result<(), Refusal> + Send + Sync>;
 
 /// Limits of this face.
 #[derive(Debug, Clone)]
@@ -98,7 +110,7 @@ pub enum JumpError {
     Draining,
     /// The client has proven who it is, and is not served for all that.
     #[error("the client was sent away: {0}")]
-    SentAway(String),
+    SentAway(Refusal),
     /// The client does not offer what the cluster requires; it was told.
     #[error("{software} was sent away: {reason}")]
     KeyExchange {

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tracing::{Span, info, warn};
 
-use super::dial::{Admits, Dial, JumpError};
+use super::dial::{Admits, Dial, JumpError, Refusal};
 use crate::BoxedStream;
 use crate::algorithms::refusal;
 use crate::capabilities::{self, Offered, Sighting, Whose};
@@ -26,7 +26,7 @@ pub(super) struct Known {
     /// Who is here, and the certificate that proved it.
     pub(super) identity: OnceLock<(Identity, Arc<str>)>,
     /// Why a client that has proven who it is is not served.
-    pub(super) sent_away: OnceLock<String>,
+    pub(super) sent_away: OnceLock<Refusal>,
     /// What the client says it can do.
     pub(super) offered: Offered,
     /// Identity proven, or a channel opened or closed.
@@ -55,7 +55,7 @@ pub(super) async fn enter(
     match entered {
         Ok(entered) => Ok(Some(entered)),
         Err(NotIn::Left(_)) => Ok(None),
-        Err(NotIn::Away(why)) => Err(JumpError::SentAway(why)),
+        Err(NotIn::Away(why)) => Err(JumpError::SentAway(Refusal::new(why))),
         Err(other) => Err(JumpError::Transport(other)),
     }
 }
@@ -98,7 +98,7 @@ impl Decides<'_> {
         if let Err(why) = (self.admits)(&identity) {
             let _ = self.known.sent_away.set(why.clone());
             self.known.changed.notify_one();
-            return Verdict::Away(why);
+            return Verdict::Away(why.to_string());
         }
         // The client may authenticate once; a second certificate cannot replace the first.
         let line = certificate.to_openssh().unwrap_or_default();

@@ -2,10 +2,11 @@
 //! opened, read, written, renamed. Bytes in, operations out; nothing is held back, and of content nothing is kept but,
 //! where it is wanted, its hash.
 //!
-//! Whoever cannot be understood any more is an error, and the session ends: what passes unseen would stand in no
-//! recording.
+//! A client or server that cannot be understood any more is an error, and the session ends: what passes unseen would
+//! stand in no recording.
 
 use std::collections::HashMap;
+use std::io;
 
 use super::attributes::Wanted;
 use super::packet::{Fields, malformed};
@@ -44,6 +45,23 @@ const MAX_CONTENT_BYTES: usize = 1024 * 1024;
 const MAX_PENDING: usize = 8192;
 const MAX_OPEN: usize = 4096;
 
+/// Why a file transfer cannot be followed any more.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    /// No packet is that long, or that short.
+    #[error("an SFTP packet of {0} bytes")]
+    Length(usize),
+    /// A packet is not what its type says.
+    #[error(transparent)]
+    Malformed(#[from] io::Error),
+    /// The client waits for no answers, or the server gives none.
+    #[error("more than {MAX_PENDING} SFTP requests without an answer")]
+    Pending,
+    /// The client closes no files.
+    #[error("more than {MAX_OPEN} files open at a time")]
+    Open,
+}
+
 /// Packets of one direction.
 #[derive(Default)]
 struct Lane {
@@ -63,8 +81,8 @@ impl Lane {
     fn take(
         &mut self,
         mut bytes: &[u8],
-        mut whole: impl FnMut(u8, &[u8]) -> Result<(), String>,
-    ) -> Result<(), String> {
+        mut whole: impl FnMut(u8, &[u8]) -> Result<(), Unreadable>,
+    ) -> Result<(), Unreadable> {
         while !bytes.is_empty() {
             if self.head.len() < 5 {
                 let count = bytes.len().min(5 - self.head.len());
@@ -74,7 +92,7 @@ impl Lane {
                 let Ok([a, b, c, d, kind]) = <[u8; 5]>::try_from(self.head.as_slice()) else { break };
                 let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
                 if length == 0 || length > MAX_PACKET_BYTES {
-                    return Err(format!("an SFTP packet of {length} bytes"));
+                    return Err(Unreadable::Length(length));
                 }
                 self.left = length - 1;
                 let most = match (matches!(kind, WRITE | DATA), self.content) {
@@ -188,13 +206,13 @@ impl Observer {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn client(&mut self, bytes: &[u8]) -> Result<(), String> {
+    pub fn client(&mut self, bytes: &[u8]) -> Result<(), Unreadable> {
         let Self { from_client, pending, open, .. } = self;
         from_client.take(bytes, |kind, body| {
-            let request = request(kind, body, open).map_err(|error| error.to_string())?;
+            let request = request(kind, body, open)?;
             let Some((id, request)) = request else { return Ok(()) };
             if pending.len() >= MAX_PENDING {
-                return Err(format!("more than {MAX_PENDING} SFTP requests without an answer"));
+                return Err(Unreadable::Pending);
             }
             // Two requests with one number: of one of them nobody will know what it came to.
             if let Some(Pending::Write { handle, .. } | Pending::Read { handle, .. }) =
@@ -211,7 +229,7 @@ impl Observer {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn server(&mut self, bytes: &[u8]) -> Result<Vec<Seen>, String> {
+    pub fn server(&mut self, bytes: &[u8]) -> Result<Vec<Seen>, Unreadable> {
         let Self { from_server, pending, open, hashes, .. } = self;
         let mut happened = Vec::new();
         from_server.take(bytes, |kind, body| {
@@ -219,9 +237,9 @@ impl Observer {
                 return Ok(());
             }
             let mut fields = Fields::new(body);
-            let id = fields.u32().map_err(|error| error.to_string())?;
+            let id = fields.u32()?;
             let Some(request) = pending.remove(&id) else { return Ok(()) };
-            let answer = answer(kind, &mut fields).map_err(|error| error.to_string())?;
+            let answer = answer(kind, &mut fields)?;
             happened.extend(settle(request, answer, open, *hashes)?);
             Ok(())
         })?;
@@ -404,7 +422,7 @@ fn settle(
     answer: Answer<'_>,
     open: &mut HashMap<Vec<u8>, Open>,
     hashes: bool,
-) -> Result<Option<Seen>, String> {
+) -> Result<Option<Seen>, Unreadable> {
     let failure = match &answer {
         Answer::Failed { text, .. } => Some(text.clone()),
         _ => None,
@@ -413,7 +431,7 @@ fn settle(
         (Pending::Open { path, intent, fresh }, Answer::Handle(handle)) => {
             let operation = told("open", &path, Some(intent.as_bytes()), None);
             if open.len() >= MAX_OPEN {
-                return Err(format!("more than {MAX_OPEN} files open at a time"));
+                return Err(Unreadable::Open);
             }
             let passing = hashes.then(|| Passing::new(fresh));
             open.insert(handle, Open { path, read: 0, written: 0, passing });

@@ -11,6 +11,11 @@ use crate::native::frame::Frame;
 use crate::native::mux::{Channel, Mux, Taker};
 use crate::session::Gone;
 
+/// The host's words about what it does not do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(in crate::client) struct HostRefused(pub(in crate::client) String);
+
 /// Why a connection did not come about: the host's words, or none when the host is gone.
 pub(super) type NotThere = Option<String>;
 
@@ -88,13 +93,13 @@ impl Lane {
     /// Carries bytes both ways until both are done, or either is gone; nothing is waited for before that.
     ///
     /// # Errors
-    /// The host's words, when there was no such connection after all.
-    pub(super) async fn carry(self, stream: BoxedStream) -> Result<(), String> {
+    /// [`HostRefused`] when there was no such connection after all.
+    pub(super) async fn carry(self, stream: BoxedStream) -> Result<(), HostRefused> {
         carry(&self, stream, &Counts::default()).await;
         self.arriving.inbox.leave();
         self.channel.close();
         match self.arriving.answer.get() {
-            Some(Err(Some(reason))) => Err(reason.clone()),
+            Some(Err(Some(reason))) => Err(HostRefused(reason.clone())),
             _ => Ok(()),
         }
     }

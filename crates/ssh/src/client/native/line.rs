@@ -11,7 +11,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use tracing::{Instrument, debug, debug_span, warn};
 
-use super::lane::{Arriving, Lane};
+use super::lane::{Arriving, HostRefused, Lane};
 use super::queue::Queue;
 use crate::BoxedStream;
 use crate::client::endpoint::Endpoint;
@@ -33,7 +33,7 @@ const MAX_CHANNELS: usize = 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The port where the host listens, or why it does not.
-type Answer = Result<u16, String>;
+type Answer = Result<u16, HostRefused>;
 /// Who waits for an answer, by the number of the question.
 type Askers = HashMap<u32, oneshot::Sender<Answer>>;
 
@@ -184,7 +184,10 @@ impl Line {
             self.questions.waiting().remove(&request);
             return Err(ListenError::Gone);
         }
-        answer.await.map_err(|_| ListenError::Gone)?.map_err(ListenError::Refused)
+        answer
+            .await
+            .map_err(|_| ListenError::Gone)?
+            .map_err(|HostRefused(reason)| ListenError::Refused(reason))
     }
 }
 
@@ -231,7 +234,9 @@ impl Role for Host {
                 Err(Breach::rule(format!("version {version}, which was not offered")))
             }
             Frame::Listening { request, port } => self.questions.answer(request, Ok(port)),
-            Frame::NotListening { request, reason } => self.questions.answer(request, Err(reason)),
+            Frame::NotListening { request, reason } => {
+                self.questions.answer(request, Err(HostRefused(reason)))
+            }
             Frame::Open(id, what) => self.opened(id, what),
             _ => Err(Breach::rule("a frame that a node does not send")),
         }

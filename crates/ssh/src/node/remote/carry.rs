@@ -14,7 +14,7 @@ use crate::node::endpoint::REFUSED_STATUS;
 use crate::session::{
     Channel, Early, Ended, Ends, Exit, Happening, Incoming, Input, Observer, Output, Signal, Size, Stop,
 };
-use crate::sftp::observe::{self, Seen};
+use crate::sftp::observe::{self, Seen, Unreadable};
 use crate::sftp::passing::Passed;
 
 /// What the server is asked to send to the process of a session that was cut, one after the other. sshd sends it to the process
@@ -227,7 +227,7 @@ async fn end(to_server: SessionInput, mut from_server: SessionOutput, observer: 
 impl Carrying<'_> {
     fn observe<T>(
         &self,
-        read: impl FnOnce(&mut observe::Observer) -> Result<T, String>,
+        read: impl FnOnce(&mut observe::Observer) -> Result<T, Unreadable>,
     ) -> Result<Option<T>, Early> {
         let Some(files) = &self.files else { return Ok(None) };
         let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);

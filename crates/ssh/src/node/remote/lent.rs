@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 
 use crate::BoxedStream;
-use crate::client::{AgentSource, DisplayOrigin};
+use crate::client::{AgentSource, DisplayError, DisplayOrigin};
 use crate::node::client::{Client, Opening};
 
 /// Bytes on their way between an agent and the server.
@@ -80,8 +80,9 @@ pub(super) struct LentDisplay {
 
 #[async_trait]
 impl DisplayOrigin for LentDisplay {
-    async fn carry(&self, from: (String, u32), program: BoxedStream) -> Result<(), String> {
-        let client = self.lent.client().ok_or("no session forwards X11 any more")?;
+    async fn carry(&self, from: (String, u32), program: BoxedStream) -> Result<(), DisplayError> {
+        let gone = || DisplayError::Origin("no session forwards X11 any more".to_owned());
+        let client = self.lent.client().ok_or_else(gone)?;
         client.carry(Opening::X11 { display: self.name.clone(), from }, program).await;
         Ok(())
     }

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use sallyport_access::Identity;
 use sallyport_ca::Trust;
 use sallyport_ssh::BoxedStream;
-use sallyport_ssh::jump::{Dial, Jump, JumpConfig};
+use sallyport_ssh::jump::{Dial, Jump, JumpConfig, Refusal};
 use sallyport_ssh::node::Directory;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -95,11 +95,12 @@ impl Dial for Nodes {
         host: &str,
         _: SocketAddr,
         _: CancellationToken,
-    ) -> Result<BoxedStream, String> {
+    ) -> Result<BoxedStream, Refusal> {
         let (ours, mut theirs) = tokio::io::duplex(64 * 1024);
         match host {
             "web-1" => {
-                let stream = TcpStream::connect(self.node).await.map_err(|error| error.to_string())?;
+                let stream =
+                    TcpStream::connect(self.node).await.map_err(|error| Refusal::new(error.to_string()))?;
                 return Ok(Box::new(stream));
             }
             "flood" => {
@@ -118,7 +119,7 @@ impl Dial for Nodes {
                 });
             }
             "short" => drop(theirs),
-            other => return Err(format!("there is no node {other}")),
+            other => return Err(Refusal::new(format!("there is no node {other}"))),
         }
         Ok(Box::new(ours))
     }

@@ -10,7 +10,7 @@ use sallyport_ca::Trust;
 use sallyport_sal::Suite;
 use sallyport_ssh::capabilities::{Sighting, Whose};
 use sallyport_ssh::client::{ClientError, Connection, Settings, connect, connect_to_proxy};
-use sallyport_ssh::jump::{Dial, Jump, JumpConfig, JumpError};
+use sallyport_ssh::jump::{Dial, Jump, JumpConfig, JumpError, Refusal};
 use sallyport_ssh::{BoxedStream, TransportBy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
@@ -46,7 +46,7 @@ impl Dial for Nodes {
         host: &str,
         _: SocketAddr,
         _: CancellationToken,
-    ) -> Result<BoxedStream, String> {
+    ) -> Result<BoxedStream, Refusal> {
         assert!(certificate.contains("-cert-v01@openssh.com "), "{certificate}");
         self.asked.lock().unwrap().push((identity.display_name(), host.to_owned()));
         match host {
@@ -68,7 +68,7 @@ impl Dial for Nodes {
                 });
                 Ok(Box::new(ours))
             }
-            other => Err(format!("alice may not reach {other}: no role allows it")),
+            other => Err(Refusal::new(format!("alice may not reach {other}: no role allows it"))),
         }
     }
 
