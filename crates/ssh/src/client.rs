@@ -34,6 +34,8 @@ use futures::future::BoxFuture;
 use russh::SshId;
 use tracing::{Instrument, debug, debug_span};
 
+pub use crate::request::Program;
+pub use crate::session::{Size as WindowSize, Terminal};
 pub use crate::transport::Limits;
 pub use connection::Connection;
 pub use credentials::Credentials;
@@ -45,8 +47,8 @@ pub(crate) use native::Extras as NativeExtras;
 pub use opening::{DirectStream, SftpStream};
 pub use phases::PHASE;
 pub use remotes::Report;
-pub use request::{Exit, Output, Program, SessionRequest, Terminal, WindowSize};
-/// A terminal mode of RFC 4254 §8.
+pub use request::{Exit, Output, SessionRequest};
+/// The number of a terminal mode (RFC 4254 §8), for [`Terminal::modes`].
 pub use russh::Pty as TerminalMode;
 pub use session::{Session, SessionInput, SessionOutput};
 pub use settings::Settings;

@@ -78,10 +78,10 @@ pub(super) fn is_terminal() -> bool {
 pub(super) fn window_size() -> WindowSize {
     match tcgetwinsize(stdin()).or_else(|_| tcgetwinsize(rustix::stdio::stdout())) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => WindowSize {
-            columns: size.ws_col,
-            rows: size.ws_row,
-            width: size.ws_xpixel,
-            height: size.ws_ypixel,
+            columns: size.ws_col.into(),
+            rows: size.ws_row.into(),
+            width: size.ws_xpixel.into(),
+            height: size.ws_ypixel.into(),
         },
         _ => WindowSize::default(),
     }
@@ -92,6 +92,7 @@ pub(super) fn like_this() -> Terminal {
     let term =
         std::env::var("TERM").ok().filter(|term| !term.is_empty()).unwrap_or_else(|| "dumb".to_owned());
     let modes = tcgetattr(stdin()).map(|termios| encode(&termios)).unwrap_or_default();
+    let modes = modes.into_iter().map(|(mode, value)| (mode as u8, value)).collect();
     Terminal { term, size: window_size(), modes }
 }
 

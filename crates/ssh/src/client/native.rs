@@ -8,15 +8,15 @@ pub(super) mod stream;
 use std::net::SocketAddr;
 
 pub(crate) use line::Extras;
-pub(super) use line::{Line, ListenError, begin, offer};
+pub(super) use line::{Line, ListenError, begin};
 
 use super::connection::Connection;
 use super::endpoint::Endpoint;
 use super::error::ClientError;
-use super::request::Program;
 use crate::BoxedStream;
-use crate::native::frame::{FrameError, Session};
+use crate::native::frame::FrameError;
 use crate::native::mux::NotOpened;
+use crate::request::{Program, SessionRequest};
 use lane::{HostRefused, Lane};
 use line::direct;
 use queue::Event;
@@ -52,10 +52,7 @@ impl Connection {
 
     /// The stream of the file service. A refusal is what reading it says.
     pub(super) fn native_sftp(&self, line: &Line) -> Result<NativeStream, ClientError> {
-        let program = Program::Subsystem("sftp".to_owned());
-        let (terminal, variables, display) = (None, Vec::new(), None);
-        let session = Session { program, terminal, variables, agent: false, display };
-        let opened = line.session(session);
+        let opened = line.session(SessionRequest::new(Program::Subsystem("sftp".to_owned())));
         let (channel, queue) = opened.map_err(|error| self.not_opened("file transfer", error))?;
         Ok(NativeStream::new(channel, queue, self.clone()))
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use russh::client::Msg;
-use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf};
+use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Pty};
 use tracing::{Instrument, Span, info_span};
 
 use super::connection::Connection;
@@ -15,11 +15,13 @@ use super::error::ClientError;
 use super::native::queue::{Event, Queue};
 use super::phases::PHASE;
 use super::refusals::REFUSAL_TEXT_WAIT;
-use super::request::{Exit, Output, Program, REFUSAL_BYTES, SessionRequest, Terminal, WindowSize};
+use super::request::{Exit, Output, REFUSAL_BYTES, SessionRequest};
+use super::x11::Display;
 use super::{native, pipelined};
-use crate::native::frame::{self, Frame, Lacks};
+use crate::native::frame::{Frame, Lacks};
 use crate::native::mux;
-use crate::session::{self, Gone, Size};
+use crate::request::Program;
+use crate::session::{Gone, Size};
 use crate::signal_names;
 
 /// SSH_EXTENDED_DATA_STDERR (RFC 4254 §5.2).
@@ -28,13 +30,6 @@ const STDERR: u32 = 1;
 /// What comes after a refusal. OpenSSH says nothing, and leaves the channel open: then it is over all the same.
 async fn words(next: impl Future<Output = Option<ChannelMsg>>) -> Option<ChannelMsg> {
     tokio::time::timeout(REFUSAL_TEXT_WAIT, next).await.unwrap_or(Some(ChannelMsg::Close))
-}
-
-impl From<WindowSize> for Size {
-    fn from(size: WindowSize) -> Self {
-        let WindowSize { columns, rows, width, height } = size;
-        Self { columns: columns.into(), rows: rows.into(), width: width.into(), height: height.into() }
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,15 +117,13 @@ impl SessionInput {
     ///
     /// # Errors
     /// [`ClientError::Lost`] when the connection is gone.
-    pub async fn resize(&self, size: WindowSize) -> Result<(), ClientError> {
+    pub async fn resize(&self, size: Size) -> Result<(), ClientError> {
         let sent = match &self.channel {
             Writing::Ssh(channel) => {
-                let WindowSize { columns, rows, width, height } = size;
-                let changed =
-                    channel.window_change(columns.into(), rows.into(), width.into(), height.into()).await;
-                changed.map_err(|_| Gone)
+                let Size { columns, rows, width, height } = size;
+                channel.window_change(columns, rows, width, height).await.map_err(|_| Gone)
             }
-            Writing::Native(channel) => channel.urgent(Frame::Resize(channel.id(), size.into())).await,
+            Writing::Native(channel) => channel.urgent(Frame::Resize(channel.id(), size)).await,
             Writing::Pipelined(input) => input.tell(pipelined::Told::Resize(size)).await,
         };
         sent.map_err(|_| self.connection.lost())
@@ -285,25 +278,16 @@ pub(super) async fn start(
             channel.agent_forward(true).await?;
             asked.push_back(Asked::Agent);
         }
-        if let Some(display) = &request.display {
-            channel
-                .request_x11(true, display.single, display.protocol.as_str(), display.shown(), display.screen)
-                .await?;
+        if let Some(offer) = request.display.as_deref().map(Display::offer) {
+            channel.request_x11(true, offer.single, offer.protocol, offer.cookie, offer.screen).await?;
             asked.push_back(Asked::Display);
         }
         if let Some(terminal) = &request.terminal {
-            let size = terminal.size;
-            channel
-                .request_pty(
-                    true,
-                    &terminal.term,
-                    size.columns.into(),
-                    size.rows.into(),
-                    size.width.into(),
-                    size.height.into(),
-                    &terminal.modes,
-                )
-                .await?;
+            let Size { columns, rows, width, height } = terminal.size;
+            // What the library does not know has no name in RFC 4254 either.
+            let known = |(code, value): &(u8, u32)| Some((Pty::from_u8(*code)?, *value));
+            let modes: Vec<_> = terminal.modes.iter().filter_map(known).collect();
+            channel.request_pty(true, &terminal.term, columns, rows, width, height, &modes).await?;
             asked.push_back(Asked::Terminal);
         }
         for (name, value) in &request.environment {
@@ -339,15 +323,8 @@ pub(super) fn start_native(
     line: &native::Line,
     request: SessionRequest,
 ) -> Result<Session, ClientError> {
-    let SessionRequest { program, terminal, environment: variables, forward_agent: agent, display } = request;
-    let terminal = terminal.map(|Terminal { term, size, modes }| session::Terminal {
-        term,
-        size: size.into(),
-        modes: modes.into_iter().map(|(mode, value)| (mode as u8, value)).collect(),
-    });
-    let display = display.as_deref().map(native::offer);
     let phase = info_span!(target: PHASE, "native.program");
-    let opened = line.session(frame::Session { program, terminal, variables, agent, display });
+    let opened = line.session(request.with_display(|display| display.offer()));
     let (channel, queue) = opened.map_err(|error| connection.not_opened("a session", error))?;
     let channel = Arc::new(channel);
     let (asked, connection) = (VecDeque::new(), connection.clone());

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 
 use super::endpoint::Endpoint;
 use crate::BoxedStream;
+use crate::request::DisplayOffer;
 
 /// How long `xauth` may take, and a program to say who it is.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -90,10 +91,10 @@ pub enum DisplayError {
 
 /// A display that sessions may be offered.
 pub struct Display {
-    pub(super) screen: u32,
-    pub(super) protocol: String,
+    screen: u32,
+    protocol: String,
     /// One connection, and no more.
-    pub(super) single: bool,
+    single: bool,
     /// The cookie that the host gets.
     shown: Cookie,
     to: To,
@@ -177,9 +178,14 @@ impl Display {
         Self { screen, protocol: protocol.to_owned(), single, shown, to: To::Origin(origin) }
     }
 
-    /// What the host is told, in hexadecimal.
-    pub(super) fn shown(&self) -> String {
-        HEXLOWER.encode(&self.shown.0)
+    /// What the host is told.
+    pub(super) fn offer(&self) -> DisplayOffer {
+        DisplayOffer {
+            single: self.single,
+            protocol: self.protocol.clone(),
+            cookie: HEXLOWER.encode(&self.shown.0),
+            screen: self.screen,
+        }
     }
 
     /// Takes a program through to the display.

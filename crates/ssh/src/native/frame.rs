@@ -6,7 +6,7 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::fields::{Reader, Unreadable, Write, shorten};
-pub use super::open::{DisplayOffer, Open, Session};
+pub use super::open::Open;
 use super::open::{endpoint, open, put_endpoint, put_open, put_size, size};
 use crate::client::Endpoint;
 use crate::session::Size;

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::client::Program;
+use crate::request::{DisplayOffer, Program, SessionRequest};
 use crate::session::Terminal;
 
 fn endpoints() -> impl Strategy<Value = Endpoint> {
@@ -19,7 +19,7 @@ fn sizes() -> impl Strategy<Value = Size> {
     any::<[u32; 4]>().prop_map(|[columns, rows, width, height]| Size { columns, rows, width, height })
 }
 
-fn sessions() -> impl Strategy<Value = Session> {
+fn sessions() -> impl Strategy<Value = SessionRequest> {
     let program = prop_oneof![
         Just(Program::Shell),
         prop::collection::vec(any::<u8>(), 0..200).prop_map(Program::Exec),
@@ -32,9 +32,15 @@ fn sessions() -> impl Strategy<Value = Session> {
         .prop_map(|(single, protocol, cookie, screen)| DisplayOffer { single, protocol, cookie, screen });
     let variables = prop::collection::vec(("[A-Z]{1,8}", "\\PC{0,40}"), 0..8);
     let both = (prop::option::of(terminal), prop::option::of(display));
-    (program, both, variables, any::<bool>()).prop_map(|(program, (terminal, display), variables, agent)| {
-        Session { program, terminal, variables, agent, display }
-    })
+    (program, both, variables, any::<bool>()).prop_map(
+        |(program, (terminal, display), environment, agent)| SessionRequest {
+            program,
+            terminal,
+            environment,
+            forward_agent: agent,
+            display,
+        },
+    )
 }
 
 fn frames() -> impl Strategy<Value = Frame> {
@@ -145,13 +151,7 @@ fn what_cannot_be_is_refused_by_its_head() {
 #[test]
 fn what_does_not_fit_is_not_written() {
     let mut out = BytesMut::from("before");
-    let long = Session {
-        program: Program::Exec(vec![b'x'; MAX_OPEN]),
-        terminal: None,
-        variables: Vec::new(),
-        agent: false,
-        display: None,
-    };
+    let long = SessionRequest::exec(vec![b'x'; MAX_OPEN]);
     assert!(Frame::Open(1, Open::Session(Box::new(long))).encode(&mut out).is_err());
     assert_eq!(&out[..], b"before");
     let reason = "é".repeat(MAX_REASON);

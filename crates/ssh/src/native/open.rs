@@ -3,7 +3,8 @@
 use bytes::{BufMut, BytesMut};
 
 use super::fields::{Reader, Unreadable, Write};
-use crate::client::{Endpoint, Program};
+use crate::client::Endpoint;
+use crate::request::{DisplayOffer, Program, SessionRequest};
 use crate::session::{Size, Terminal};
 
 /// Variables and terminal modes in one frame. The node takes fewer.
@@ -13,7 +14,7 @@ const MOST_ITEMS: usize = 1024;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Open {
     /// A session of the client's.
-    Session(Box<Session>),
+    Session(Box<SessionRequest>),
     /// A connection from the node to somewhere.
     Direct {
         /// Where to.
@@ -35,40 +36,6 @@ pub enum Open {
         /// Who made it, as an address and a port.
         from: (String, u16),
     },
-}
-
-/// A session, whole.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Session {
-    /// What runs.
-    pub program: Program,
-    /// With a terminal.
-    pub terminal: Option<Terminal>,
-    /// Variables; the node takes those that it allows.
-    pub variables: Vec<(String, String)>,
-    /// The client's agent is offered.
-    pub agent: bool,
-    /// The client's display is offered.
-    pub display: Option<DisplayOffer>,
-}
-
-/// A display, as a client offers it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct DisplayOffer {
-    /// One connection, and no more.
-    pub single: bool,
-    /// How programs prove themselves.
-    pub protocol: String,
-    /// By what, in hexadecimal. Not the display's own.
-    pub cookie: String,
-    /// The screen.
-    pub screen: u32,
-}
-
-impl std::fmt::Debug for DisplayOffer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DisplayOffer").field("screen", &self.screen).finish_non_exhaustive()
-    }
 }
 
 pub(super) fn put_endpoint(out: &mut BytesMut, endpoint: &Endpoint) {
@@ -143,7 +110,7 @@ pub(super) fn open(fields: &mut Reader<'_>) -> Result<Open, Unreadable> {
     })
 }
 
-pub(super) fn put_session(out: &mut BytesMut, session: &Session) {
+pub(super) fn put_session(out: &mut BytesMut, session: &SessionRequest) {
     match &session.program {
         Program::Shell => out.put_u8(0),
         Program::Exec(line) => {
@@ -165,12 +132,12 @@ pub(super) fn put_session(out: &mut BytesMut, session: &Session) {
             out.put_u32(*value);
         }
     }
-    out.count(session.variables.len());
-    for (name, value) in session.variables.iter().take(usize::from(u16::MAX)) {
+    out.count(session.environment.len());
+    for (name, value) in session.environment.iter().take(usize::from(u16::MAX)) {
         out.text(name);
         out.text(value);
     }
-    out.flag(session.agent);
+    out.flag(session.forward_agent);
     out.flag(session.display.is_some());
     if let Some(DisplayOffer { single, protocol, cookie, screen }) = &session.display {
         out.flag(*single);
@@ -180,7 +147,7 @@ pub(super) fn put_session(out: &mut BytesMut, session: &Session) {
     }
 }
 
-pub(super) fn session(fields: &mut Reader<'_>) -> Result<Session, Unreadable> {
+pub(super) fn session(fields: &mut Reader<'_>) -> Result<SessionRequest, Unreadable> {
     let program = match fields.u8()? {
         0 => Program::Shell,
         1 => Program::Exec(fields.bytes()?.to_owned()),
@@ -195,8 +162,8 @@ pub(super) fn session(fields: &mut Reader<'_>) -> Result<Session, Unreadable> {
         }
         false => None,
     };
-    let variables = fields.list(MOST_ITEMS, |fields| Ok((fields.text()?, fields.text()?)))?;
-    let agent = fields.flag()?;
+    let environment = fields.list(MOST_ITEMS, |fields| Ok((fields.text()?, fields.text()?)))?;
+    let forward_agent = fields.flag()?;
     let display = match fields.flag()? {
         true => {
             let (single, protocol) = (fields.flag()?, fields.text()?);
@@ -204,5 +171,5 @@ pub(super) fn session(fields: &mut Reader<'_>) -> Result<Session, Unreadable> {
         }
         false => None,
     };
-    Ok(Session { program, terminal, variables, agent, display })
+    Ok(SessionRequest { program, terminal, environment, forward_agent, display })
 }

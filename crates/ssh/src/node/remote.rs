@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use russh::Pty;
 use sallyport_access::Permit;
 use sallyport_access::{Identity, Login};
 use sallyport_ca::Trust;
@@ -29,9 +28,9 @@ use crate::client::{
     self, ClientError, Connection, Credentials, Display, Endpoint, Extras, NativeExtras, Program,
     RemoteListener, SessionRequest, Settings,
 };
-use crate::session::{Ended, Ends, Input, Kind, Observer, Output, Running, Terminal};
+use crate::session::{Ended, Ends, Input, Kind, Observer, Output, Running};
 use crate::{BoxedStream, Stream};
-use carry::{Files, Server, carry, window};
+use carry::{Files, Server, carry};
 use lent::{Lent, LentDisplay, agent_of};
 
 /// Longest time from a user's proof to a login on the server.
@@ -374,11 +373,6 @@ impl RemotePlace {
             Kind::Exec(line) => Program::Exec(line),
             Kind::Sftp => Program::Subsystem("sftp".to_owned()),
         };
-        let terminal = terminal.map(|Terminal { term, size, modes }| client::Terminal {
-            term,
-            size: window(size),
-            modes: modes.into_iter().filter_map(|(code, value)| Some((Pty::from_u8(code)?, value))).collect(),
-        });
         let display = display.map(|DisplayAsked { single, protocol, cookie, screen }| {
             let name = format!("X11 on {}", self.name);
             let origin = LentDisplay { lent: self.display.clone(), name };

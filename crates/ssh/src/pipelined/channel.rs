@@ -1,6 +1,7 @@
 //! The one channel: its windows, its requests, and how it ends.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
 use bytes::{Buf, Bytes};
 
@@ -9,7 +10,8 @@ use super::message::{
     CHANNEL_CLOSE, CHANNEL_DATA, CHANNEL_EOF, CHANNEL_OPEN, CHANNEL_REQUEST, CHANNEL_WINDOW_ADJUST, Draft,
 };
 use crate::algorithms::{FIRST_WINDOW_BYTES, wider_window};
-use crate::client::{Program, SessionRequest, Terminal, WindowSize};
+use crate::request::{Program, SessionRequest};
+use crate::session::{Size, Terminal};
 
 /// The channel's number here.
 pub(super) const OURS: u32 = 0;
@@ -19,6 +21,8 @@ const FIRST_OF_OPENSSH: u32 = 0;
 const PACKET_BYTES: u32 = 32 * 1024;
 /// TTY_OP_END (RFC 4254 §8).
 const END_OF_MODES: u8 = 0;
+/// Terminal modes with a number behind them.
+const MODES: RangeInclusive<u8> = 1..=159;
 
 /// What the server has been asked, and answers in that order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,16 +76,18 @@ fn request(name: &str, asks: Option<Asked>, content: impl FnOnce(Draft) -> Draft
     Request { asks, tail: content(draft).0 }
 }
 
-fn size(draft: Draft, size: WindowSize) -> Draft {
-    let WindowSize { columns, rows, width, height } = size;
-    draft.u32(columns.into()).u32(rows.into()).u32(width.into()).u32(height.into())
+fn size(draft: Draft, size: Size) -> Draft {
+    let Size { columns, rows, width, height } = size;
+    draft.u32(columns).u32(rows).u32(width).u32(height)
 }
 
 fn terminal(terminal: &Terminal) -> Request {
     request("pty-req", Some(Asked::Terminal), |draft| {
         let mut modes = Draft(Vec::new());
-        for (mode, value) in &terminal.modes {
-            modes = modes.u8(*mode as u8).u32(*value);
+        // A code from 160 on would end them there (RFC 4254 §8), and so would the end's own.
+        let sent = terminal.modes.iter().filter(|(code, _)| MODES.contains(code));
+        for (code, value) in sent {
+            modes = modes.u8(*code).u32(*value);
         }
         let modes = modes.u8(END_OF_MODES);
         size(draft.string(terminal.term.as_bytes()), terminal.size).string(&modes.0)
@@ -100,7 +106,7 @@ fn program(program: &Program) -> Request {
 impl Channel {
     /// A channel for a session, and the messages that ask for it. With `guess`, the requests go with it, to the number
     /// that OpenSSH gives a first channel. The window grows up to the `widest`.
-    pub(super) fn open(wanted: &SessionRequest, guess: bool, widest: u32) -> (Self, Vec<Draft>) {
+    pub(super) fn open<D>(wanted: &SessionRequest<D>, guess: bool, widest: u32) -> (Self, Vec<Draft>) {
         let variable = |(name, value): &(String, String)| {
             request("env", None, |draft| draft.string(name.as_bytes()).string(value.as_bytes()))
         };
@@ -238,7 +244,7 @@ impl Channel {
     }
 
     /// A new size of the terminal.
-    pub(super) fn resize(&self, to: WindowSize) -> Option<Draft> {
+    pub(super) fn resize(&self, to: Size) -> Option<Draft> {
         self.tell(&request("window-change", None, |draft| size(draft, to)))
     }
 

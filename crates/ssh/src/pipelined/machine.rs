@@ -10,7 +10,8 @@ use super::Breach;
 use super::channel::{Asked, Channel};
 use super::message::{Draft, GLOBAL_REQUEST, SERVICE_REQUEST, Told};
 use crate::algorithms::widest_window;
-use crate::client::{SessionRequest, WindowSize};
+use crate::request::SessionRequest;
+use crate::session::Size;
 use crate::transport::{BY_APPLICATION, HostKey, Login, Opening, Step, Transport};
 
 /// What happens.
@@ -158,11 +159,11 @@ impl Machine {
     ///
     /// # Errors
     /// [`Breach::Order`] before [`Machine::accept_host`], and the second time.
-    pub fn log_in(
+    pub fn log_in<D>(
         &mut self,
         login: &Login<'_>,
         signature: &[u8],
-        wanted: &SessionRequest,
+        wanted: &SessionRequest<D>,
     ) -> Result<(), Breach> {
         self.attempt(|machine| {
             if machine.stage != Stage::Proven {
@@ -234,7 +235,7 @@ impl Machine {
     ///
     /// # Errors
     /// [`Breach`].
-    pub fn resize(&mut self, size: WindowSize) -> Result<(), Breach> {
+    pub fn resize(&mut self, size: Size) -> Result<(), Breach> {
         self.on_channel(|channel| channel.resize(size))
     }
 

@@ -11,6 +11,7 @@ use sallyport_sal::{HybridKeyExchange, KeyAlgorithm, MemoryKey, Primitive, Signe
 use super::message::*;
 use super::*;
 use crate::client::SessionRequest;
+use crate::session::Terminal;
 use crate::transport::packet::{Cipher, Incoming, Outgoing};
 
 pub(crate) use server::Server;
@@ -129,6 +130,17 @@ fn everything_after_the_host_s_proof_goes_in_one_flight() {
     assert!(both.client.is_closing() && !both.client.takes_input());
 }
 
+/// Those that would end the list (RFC 4254 §8) do not go.
+#[test]
+fn modes_of_a_terminal_go_up_to_the_one_that_ends_them() {
+    let mut both = Both::usual();
+    let modes = vec![(0, 1), (3, 127), (160, 9)];
+    both.request.terminal = Some(Terminal { term: "vt100".to_owned(), modes, ..Terminal::default() });
+    both.talk().unwrap();
+    assert_eq!(both.server.numbers(), [5, 50, 90, 98, 98]);
+    assert!(both.server.heard[3].ends_with(&[0, 0, 0, 6, 3, 0, 0, 0, 127, 0]), "{:?}", both.server.heard[3]);
+}
+
 #[test]
 fn the_curves_of_a_server_in_fips_mode_are_spoken() {
     for method in ["ecdh-sha2-nistp256", "ecdh-sha2-nistp384"] {
@@ -211,7 +223,7 @@ fn keys_are_renewed_from_either_side() {
     // Both at once.
     both.server.propose();
     both.client.renew_keys().unwrap();
-    both.client.resize(crate::client::WindowSize::default()).unwrap();
+    both.client.resize(crate::session::Size::default()).unwrap();
     both.talk().unwrap();
     assert_eq!((both.server.exchanges, both.server.numbers().last()), (10, Some(&CHANNEL_REQUEST)));
 }

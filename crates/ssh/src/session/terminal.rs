@@ -7,8 +7,8 @@ use rustix::termios::{
     ControlModes, InputModes, LocalModes, OptionalActions, OutputModes, SpecialCodeIndex, Termios, Winsize,
 };
 
-/// The size of a terminal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// The size of a terminal. Default: 80 by 24.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
     /// Characters across.
     pub columns: u32,
@@ -18,6 +18,12 @@ pub struct Size {
     pub width: u32,
     /// Pixels down; 0 when unknown.
     pub height: u32,
+}
+
+impl Default for Size {
+    fn default() -> Self {
+        Self { columns: 80, rows: 24, width: 0, height: 0 }
+    }
 }
 
 impl Size {

@@ -20,8 +20,9 @@ use crate::client::remotes::{Remotes, Wanted, handed};
 use crate::client::settings::{AgentSource, KEEPALIVES_UNANSWERED, Settings};
 use crate::client::x11::Display;
 use crate::inbound::Pressure;
-use crate::native::frame::{DisplayOffer, FIRST_WINDOW, Farewell, Frame, Hello, Open, Session, VERSION};
+use crate::native::frame::{FIRST_WINDOW, Farewell, Frame, Hello, Open, VERSION};
 use crate::native::mux::{self, Breach, Channel, Keepalive, Mux, NotOpened, Role, Side, Taker};
+use crate::request::SessionRequest;
 
 /// What the host may send on a new channel before it hears from here: a client has few channels, and reads them.
 const WINDOW_BYTES: u32 = 2 << 20;
@@ -162,7 +163,10 @@ impl Line {
         })
     }
 
-    pub(in crate::client) fn session(&self, session: Session) -> Result<(Channel, Arc<Queue>), NotOpened> {
+    pub(in crate::client) fn session(
+        &self,
+        session: SessionRequest,
+    ) -> Result<(Channel, Arc<Queue>), NotOpened> {
         self.queue(Open::Session(Box::new(session)))
     }
 
@@ -199,16 +203,6 @@ pub(in crate::client) enum ListenError {
 
 pub(super) fn direct(to: &Endpoint, origin: SocketAddr) -> Open {
     Open::Direct { to: to.clone(), from: (origin.ip().to_string(), origin.port()) }
-}
-
-/// A display, as the host is told of it.
-pub(in crate::client) fn offer(display: &Display) -> DisplayOffer {
-    DisplayOffer {
-        single: display.single,
-        protocol: display.protocol.clone(),
-        cookie: display.shown(),
-        screen: display.screen,
-    }
 }
 
 /// What the host asks for and answers.

@@ -10,9 +10,9 @@ use bytes::Bytes;
 use time::OffsetDateTime;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::client::request::{Output, WindowSize};
+use crate::client::request::Output;
 use crate::pipelined::Login;
-use crate::session::Gone;
+use crate::session::{Gone, Size};
 
 /// How long the goodbye may take to be written.
 pub(in crate::client) const GOODBYE: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ pub(super) const PIECES_AHEAD: usize = 1024;
 
 /// What a session's holder tells the connection, apart from standard input.
 pub(in crate::client) enum Told {
-    Resize(WindowSize),
+    Resize(Size),
     Signal(String),
     Close,
 }

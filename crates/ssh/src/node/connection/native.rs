@@ -14,9 +14,9 @@ use super::login;
 use super::shared::Shared;
 use super::taking::Taking;
 use super::wishes::Wishes;
-use crate::client::{Endpoint, Program};
+use crate::client::Endpoint;
 use crate::inbound::Line;
-use crate::native::frame::{FIRST_WINDOW, Farewell, Frame, Hello, Lacks, Open, Session, VERSION};
+use crate::native::frame::{FIRST_WINDOW, Farewell, Frame, Hello, Lacks, Open, VERSION};
 use crate::native::mux::{self, Breach, Keepalive, Mux, Role, Side};
 use crate::node::backend::{DisplayAsked, Proof, Target};
 use crate::node::channel;
@@ -25,6 +25,7 @@ use crate::node::forward::inward::{self, Caller, Listening};
 use crate::node::forward::{self, outward};
 use crate::node::info::NativeLogin;
 use crate::node::opening::Phase;
+use crate::request::{Program, SessionRequest};
 use crate::session::Kind;
 use crate::{BoxedStream, Stream};
 
@@ -148,8 +149,8 @@ impl Face {
         ChannelEndpoint::native(self.mux.admit(id, Arc::new(taker)), inbox, self.shared.clone())
     }
 
-    fn session(&self, id: u32, session: Session) -> Result<(), Breach> {
-        let Session { program, terminal, variables, agent, display } = session;
+    fn session(&self, id: u32, request: SessionRequest) -> Result<(), Breach> {
+        let SessionRequest { program, terminal, environment, forward_agent, display } = request;
         let kind = match program {
             Program::Shell => Kind::Shell,
             Program::Exec(line) if line.contains(&0) => {
@@ -162,13 +163,13 @@ impl Face {
         let (shared, mut wishes) = (&self.shared, Wishes::default());
         let lacks = Lacks {
             terminal: terminal.is_some_and(|terminal| !wishes.terminal(terminal)),
-            agent: agent && !wishes.agent(shared, true),
+            agent: forward_agent && !wishes.agent(shared, true),
             display: display.is_some_and(|offer| {
                 let asked = DisplayAsked::read(offer.single, &offer.protocol, &offer.cookie, offer.screen);
                 !wishes.display(shared, asked, true)
             }),
         };
-        for (name, value) in &variables {
+        for (name, value) in &environment {
             wishes.variable(shared, name, value);
         }
         let endpoint = self.admit(id, false);

@@ -9,10 +9,10 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::again::again;
-use crate::client::{self, Connection, Session, SessionInput, SessionOutput, WindowSize};
+use crate::client::{self, Connection, Session, SessionInput, SessionOutput};
 use crate::node::endpoint::REFUSED_STATUS;
 use crate::session::{
-    Channel, Early, Ended, Ends, Exit, Happening, Incoming, Input, Observer, Output, Signal, Size, Stop,
+    Channel, Early, Ended, Ends, Exit, Happening, Incoming, Input, Observer, Output, Signal, Stop,
 };
 use crate::sftp::observe::{self, Seen, Unreadable};
 use crate::sftp::passing::Passed;
@@ -27,17 +27,6 @@ const CUT_GRACE: Duration = Duration::from_secs(1);
 fn signal_name(signal: Signal) -> Option<String> {
     let signal = nix::sys::signal::Signal::try_from(signal.as_raw()).ok()?;
     Some(signal.as_str().trim_start_matches("SIG").to_owned())
-}
-
-/// A terminal's size, as the client says it.
-pub(super) fn window(size: Size) -> WindowSize {
-    let narrow = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
-    WindowSize {
-        columns: narrow(size.columns),
-        rows: narrow(size.rows),
-        width: narrow(size.width),
-        height: narrow(size.height),
-    }
 }
 
 /// Hangs up on the session on the server when it is no longer carried.
@@ -283,7 +272,7 @@ impl Carrying<'_> {
                 }
                 Some(Incoming::Eof) => queue = None,
                 Some(Incoming::Resize(size)) => {
-                    let _ = to_server.resize(window(size)).await;
+                    let _ = to_server.resize(size).await;
                     if let Err(stop) = self.observer.happened(Happening::Resize(size)).await {
                         return stop.into();
                     }

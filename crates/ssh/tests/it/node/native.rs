@@ -11,7 +11,8 @@ use sallyport_audit::Code;
 use sallyport_ssh::client::{
     ClientError, Exit, Output, Program, SessionRequest, Terminal, WindowSize, connect_native,
 };
-use sallyport_ssh::native::frame::{FIRST_WINDOW, Farewell, Frame, Hello, Open, Session, VERSION};
+use sallyport_ssh::native::frame::{FIRST_WINDOW, Farewell, Frame, Hello, Open, VERSION};
+use sallyport_ssh::request;
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::time::timeout;
@@ -190,9 +191,7 @@ impl Raw {
 }
 
 fn command(line: &str) -> Open {
-    let program = Program::Exec(line.as_bytes().to_vec());
-    let (terminal, display) = (None, None);
-    Open::Session(Box::new(Session { program, terminal, variables: Vec::new(), agent: false, display }))
+    Open::Session(Box::new(request::SessionRequest::exec(line)))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,11 +7,11 @@ use tokio::sync::watch;
 use tokio::task::yield_now;
 
 use super::*;
-use crate::client::WindowSize;
 use crate::client::pipelined::halves::{PIECES_AHEAD, QUEUED_REQUESTS};
 use crate::client::pipelined::{Halves, Line, host_key};
 use crate::pipelined::Limits;
 use crate::pipelined::tests::{Server, machine};
+use crate::session::Size;
 
 // RFC 4250 §4.1.2.
 const CHANNEL_WINDOW_ADJUST: u8 = 93;
@@ -100,7 +100,7 @@ async fn sizes_and_signals_go_before_what_is_typed_after_them() {
     // The request for the program.
     let mut expected = vec![CHANNEL_REQUEST];
     for number in 0..200 {
-        let size = WindowSize { columns: 80, rows: 24, width: 0, height: 0 };
+        let size = Size { columns: 80, rows: 24, width: 0, height: 0 };
         let told = if number % 2 == 0 { Told::Resize(size) } else { Told::Signal("INT".to_owned()) };
         halves.input.tell(told).await.unwrap();
         halves.input.data(Bytes::from_static(b"typed")).await.unwrap();
