@@ -202,7 +202,7 @@ pub fn transport_algorithms() -> Transport {
 /// key, as OpenSSH does, and not by the clock.
 ///
 /// It is late on purpose, and later for what comes than for what goes: until the far end has seen the question, russh
-/// takes no more from it than two first windows, and a peer that is sending would lose its connection. Whoever sends
+/// takes no more from it than two first windows, and a peer that is sending would lose its connection. A peer that sends
 /// most asks first.
 pub(crate) fn client_limits() -> Limits {
     Limits {

@@ -1,7 +1,7 @@
 //! What an SSH peer says it can do, read in passing.
 //!
 //! An SSH connection begins in the clear: a line that names the software (RFC 4253 §4.2), then a KEXINIT with the
-//! algorithms that the peer speaks (§7.1). [`GreetingObserver`] reads both while the bytes pass and gets out of the way afterwards;
+//! algorithms that the peer speaks (§7.1). [`Offered`] reads both while the bytes pass and gets out of the way afterwards;
 //! [`Reader`] is the parser alone. Neither changes, delays or keeps anything of the stream: a peer that sends nonsense
 //! is the SSH library's to refuse, and is only not remembered here.
 
@@ -13,13 +13,13 @@ use std::net::IpAddr;
 use russh::AlgorithmKind;
 
 pub(crate) use greeting::{Heard, IDENTIFICATION, banner, hear_out};
-pub use observer::{GreetingObserver, Offered};
+pub use observer::Offered;
 
 /// Longest identification line, with its line end (RFC 4253 §4.2).
 const LONGEST_LINE_BYTES: usize = 255;
 /// Lines that a server may send before its identification. The standard sets no bound; banners have a handful.
 const MOST_LINES: usize = 64;
-/// Longest packet that everybody must be able to read (RFC 4253 §6.1).
+/// Longest packet that every implementation must be able to read (RFC 4253 §6.1).
 const LONGEST_PACKET_BYTES: usize = 35_000;
 /// Messages that may come before KEXINIT: SSH_MSG_IGNORE, UNIMPLEMENTED and DEBUG (RFC 4253 §11). OpenSSH sends none.
 const MOST_IDLE_MESSAGES: usize = 8;
@@ -254,7 +254,7 @@ fn printable(bytes: &[u8]) -> String {
 pub enum Whose {
     /// A user who proved who they are.
     User(String),
-    /// Nobody who is known.
+    /// No user who is known.
     Address(IpAddr),
 }
 

@@ -226,7 +226,7 @@ fn connect_pipelined_boxed(
     })
 }
 
-/// Speaks the native protocol over a stream that is proven in both directions, and on which somebody has let this user in.
+/// Speaks the native protocol over a stream that is proven in both directions, and on which the proxy or the node has let this user in.
 ///
 /// Nothing is waited for: the hello leaves with whatever is asked for first, and what the host has to say against the
 /// login is what the first session says on its standard error. Of the settings, the authorities are not asked. To be

@@ -1,6 +1,6 @@
 //! RSA in SSH, by the abstraction layer.
 //!
-//! The SSH library has its RSA signatures made and verified by whoever registered with `patches/rsa`, which is this
+//! The SSH library has its RSA signatures made and verified by the code registered with `patches/rsa`, which is this
 //! module: so they come from the sources of everything else, and a FIPS build keeps to its module. RSA host keys are
 //! never given to the library. It gets one that has only the public half, and their [`HostSigner`] signs.
 
@@ -135,7 +135,7 @@ mod tests {
         }
         // SHA-1.
         assert!(sign(&key, None, b"message").is_none());
-        // A key that is in memory, and that nobody said is a host key.
+        // A key that is in memory, and that was not said to be a host key.
         assert!(sign(other.private_key(), Some(HashAlg::Sha512), b"message").is_none());
         drop(held);
         assert!(sign(&key, Some(HashAlg::Sha512), b"message").is_none());

@@ -51,7 +51,7 @@ pub(crate) async fn connect(socket: &Path, binding: Option<&Binding>) -> io::Res
     Ok(stream)
 }
 
-/// Binds to a host that nobody has seen before: a key that is made for this, and forgotten.
+/// Binds to a host that no agent has seen before: a key that is made for this, and forgotten.
 fn stranger() -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>> {
     let pair = SshKeyPair::generate(Suite::default(), "")?;
     let session = random::bytes::<SESSION_BYTES>()?;

@@ -1,15 +1,13 @@
 //! A stream that is read along with.
 
-use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::AsyncRead;
+use tokio_util::io::InspectReader;
 
 use super::{Reader, SshOffer};
 
-/// What was read in passing, once it is known.
+/// What was read in passing, once it is known. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Offered(Arc<OnceLock<SshOffer>>);
 
@@ -26,76 +24,21 @@ impl Offered {
     }
 }
 
-/// `stream`, unchanged, with an eye on the beginning of what is read from it. Afterwards a read costs one comparison.
-#[derive(Debug)]
-pub struct GreetingObserver<S> {
-    stream: S,
-    reader: Option<Reader>,
-    offered: Offered,
-}
-
-impl<S> GreetingObserver<S> {
-    /// Reads along with what comes out of `stream`.
-    pub fn new(stream: S) -> (Self, Offered) {
-        let offered = Offered::default();
-        (Self::along(stream, &offered), offered)
-    }
-
-    /// The same, for a place that waits for it already.
-    pub(crate) fn along(stream: S, offered: &Offered) -> Self {
-        Self { stream, reader: Some(Reader::default()), offered: offered.clone() }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for GreetingObserver<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
-        if let Some(reader) = &mut self.reader
-            && let Some(fresh) = buffer.filled().get(before..)
-            && let Some(answer) = reader.read(fresh)
-        {
-            self.reader = None;
+impl Offered {
+    /// `stream`, unchanged, with an eye on the beginning of what is read from it. Afterwards a read costs one comparison.
+    pub(crate) fn along<S: AsyncRead>(
+        &self,
+        stream: S,
+    ) -> InspectReader<S, impl FnMut(&[u8]) + Send + Unpin + use<S>> {
+        let (mut reader, offered) = (Some(Reader::default()), self.clone());
+        InspectReader::new(stream, move |fresh| {
+            let Some(answer) = reader.as_mut().and_then(|reader| reader.read(fresh)) else { return };
+            reader = None;
             match answer {
-                Ok(offer) => self.offered.set(offer),
+                Ok(offer) => offered.set(offer),
                 Err(reason) => tracing::debug!(%reason, "the peer's algorithms are not known"),
             }
-        }
-        Poll::Ready(read)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for GreetingObserver<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        data: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, data)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        })
     }
 }
 
@@ -128,13 +71,13 @@ mod tests {
                 far.write_all(&sent).await.unwrap();
                 far
             });
-            let (mut tap, offered) = GreetingObserver::new(near);
+            let offered = Offered::default();
+            let mut observed = offered.along(near);
             let mut got = vec![0; bytes.len()];
-            tap.read_exact(&mut got).await.unwrap();
+            observed.read_exact(&mut got).await.unwrap();
             assert!(got == bytes, "bytes differ");
             assert_eq!(offered.offer().map(|offer| offer.kex.len()), known.then_some(1));
-            assert!(tap.reader.is_none(), "it still looks");
-            tap.write_all(b"answer").await.unwrap();
+            observed.write_all(b"answer").await.unwrap();
             let mut answer = [0; 6];
             writer.await.unwrap().read_exact(&mut answer).await.unwrap();
             assert_eq!(&answer, b"answer");

@@ -79,7 +79,7 @@ impl Connection {
         }
     }
 
-    /// Waits until a native connection has ended, and says why as far as anyone did. With SSH the sessions say it.
+    /// Waits until a native connection has ended, and says why as far as either side did. With SSH the sessions say it.
     pub(crate) async fn ended(&self) -> String {
         match &self.inner.line {
             Line::Ssh(_) | Line::Pipelined(_) => std::future::pending().await,
@@ -107,7 +107,7 @@ impl Connection {
         }
     }
 
-    /// Why it ended, as far as anyone said.
+    /// Why it ended, as far as either side said.
     pub(super) fn end(&self) -> String {
         match &self.inner.line {
             Line::Ssh(_) | Line::Pipelined(_) => self.inner.said.end(),

@@ -58,7 +58,7 @@ impl Said {
         self.with(|texts| texts.banner.trim().to_owned())
     }
 
-    /// Why the connection ended, as far as anyone said.
+    /// Why the connection ended, as far as either side said.
     pub(super) fn end(&self) -> String {
         self.with(|texts| texts.end.clone())
     }

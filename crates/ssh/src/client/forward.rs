@@ -313,7 +313,7 @@ impl Begun {
     }
 }
 
-/// Where the host listens, for somebody here who takes the connections. Ends when dropped.
+/// Where the host listens, for a listener of this side that takes the connections. Ends when dropped.
 pub(crate) struct RemoteListener {
     forward: RemoteForward,
     connections: mpsc::Receiver<BoxedStream>,

@@ -1,6 +1,6 @@
-//! The phases of a connection as spans, for whoever wants to know where the time went.
+//! The phases of a connection as spans, which say where the time went.
 //!
-//! They have a target of their own, so that one filter takes them all. When nobody does, a span is one look at a flag.
+//! They have a target of their own, so that one filter takes them all. Where none is set, a span is one look at a flag.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -31,7 +31,7 @@ pub(super) struct Remotes(Mutex<HashMap<Endpoint, Wanted>>);
 pub(super) enum Wanted {
     /// They go somewhere here.
     Forwarded { to: Endpoint, report: Report },
-    /// Somebody takes them.
+    /// A listener of this side takes them.
     Handed(mpsc::Sender<BoxedStream>),
 }
 
@@ -94,7 +94,7 @@ impl Remotes {
     }
 }
 
-/// Hands a connection to whoever takes it, and gives its other end; none when too many wait.
+/// Hands a connection to its listener, and gives its other end; none when too many wait.
 pub(super) fn handed(taker: &mpsc::Sender<BoxedStream>) -> Option<DuplexStream> {
     let (near, far) = tokio::io::duplex(HANDED_BYTES);
     taker.try_send(Box::new(near)).is_ok().then_some(far)

@@ -44,7 +44,7 @@ impl Wanted {
         match (self.version, connected) {
             (4, true) => vec![0, 90, 0, 0, 0, 0, 0, 0],
             (4, false) => vec![0, 91, 0, 0, 0, 0, 0, 0],
-            // 5 is "connection refused"; the bound address is of no use to anyone.
+            // 5 is "connection refused"; the bound address is of no use to a client.
             (_, connected) => vec![5, if connected { 0 } else { 5 }, 0, 1, 0, 0, 0, 0, 0, 0],
         }
     }

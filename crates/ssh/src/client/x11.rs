@@ -104,7 +104,7 @@ pub struct Display {
 enum To {
     /// A display, whose true cookie this is.
     Display { at: Endpoint, cookie: Cookie },
-    /// Whoever has offered it to us, with the cookie that is shown.
+    /// The client that has offered it to us, with the cookie that is shown.
     Origin(Arc<dyn DisplayOrigin>),
 }
 
@@ -166,7 +166,7 @@ impl Display {
         Ok(Self { screen, protocol, single: false, shown: Cookie(shown), to })
     }
 
-    /// The display of somebody else, who has said this of it.
+    /// The display of another client, which has said this of it.
     pub(crate) fn of(
         origin: Arc<dyn DisplayOrigin>,
         protocol: &str,

@@ -213,7 +213,7 @@ impl Remote {
             Ok(target) => target.to_string_lossy().into_owned(),
             Err(error) => return tally.failed(name, local_words(&error)),
         };
-        // OpenSSH took the two in the other order than the draft says, and everybody followed (its PROTOCOL §4.1).
+        // OpenSSH took the two in the other order than the draft says, and all others followed (its PROTOCOL §4.1).
         match self.ask(self.sftp.symlink(target, to)).await {
             Ok(_) => tally.with(|outcome| outcome.links += 1),
             Err(error) => tally.failed(name, format!("cannot make the link {to}: {error}")),

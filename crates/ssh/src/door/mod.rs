@@ -34,7 +34,7 @@ pub enum DoorError {
     NotSpoken,
     /// The peer: it showed no certificate, or does not speak what was asked for.
     Unproven,
-    /// Nobody, to a client: what it sent early went out, and nothing that the node has proven says whether it was done.
+    /// Neither side, to a client: what it sent early went out, and nothing that the node has proven says whether it was done.
     Unknown,
     /// The carrier: it brought a ticket that was brought before.
     Repeated,

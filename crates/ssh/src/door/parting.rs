@@ -1,4 +1,4 @@
-//! The end of a stream, whoever lets go of it and when.
+//! The end of a stream, whichever side lets go of it and when.
 
 use std::io;
 use std::pin::Pin;

@@ -6,7 +6,7 @@
 
 /// Type, version and length.
 const HEADER_BYTES: usize = 5;
-/// Longest record (RFC 8446 §5.2). What says that it is longer is nobody's to wait for.
+/// Longest record (RFC 8446 §5.2). A head that says that its record is longer is not waited for.
 const MOST_BYTES: usize = (1 << 14) + 256;
 
 /// How far the record has come that is being read.

@@ -84,7 +84,7 @@ impl<IO> DoorStream<IO> {
     }
 
     /// Set while something that a client has said early is neither taken nor refused by the proven node: whatever ends the
-    /// connection then, and whoever says why, what was asked may have been done.
+    /// connection then, and whatever says why, what was asked may have been done.
     #[must_use]
     pub fn unanswered(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.unanswered)
@@ -167,7 +167,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> DoorStream<IO> {
         Poll::Ready(Ok(()))
     }
 
-    /// An error that says that nobody knows whether something was done, where that is so. What is known of the far end
+    /// An error that says that it is not known whether something was done, where that is so. What is known of the far end
     /// besides stays the reason.
     fn known(&self, error: io::Error) -> io::Error {
         let open = self.unanswered.load(Ordering::Acquire);

@@ -165,7 +165,7 @@ impl PamSession {
     fn close(&self) {
         if self.hung_up.is_some_and(|hung_up| hung_up.elapsed() >= AGAIN) {
             kill(&self.anchors);
-            // Its number is nobody else's until it is reaped.
+            // Its number is no other process's until it is reaped.
             let _ = rustix::process::kill_process(self.runuser, Signal::CONT);
         }
     }
@@ -254,7 +254,7 @@ impl Keeper {
     }
 
     fn group(&self, signal: Signal) {
-        // Its number is nobody else's until it is reaped.
+        // Its number is no other process's until it is reaped.
         if self.ended.is_none() && rustix::process::kill_process_group(self.child, signal).is_err() {
             let _ = rustix::process::kill_process(self.child, signal);
         }

@@ -140,7 +140,7 @@ pub(super) fn open(
 }
 
 /// runuser tells modules the terminal's name, which it takes from its standard input. It is not to read from it: what a module
-/// asks nobody answers.
+/// asks is not answered.
 fn for_name(terminal: Option<&OwnedFd>) -> Stdio {
     let open = |terminal: &OwnedFd| {
         let path = rustix::termios::ttyname(terminal, Vec::new()).ok()?;

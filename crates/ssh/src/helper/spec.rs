@@ -16,10 +16,10 @@ pub(crate) const SPEC: &str = "SALLYPORT_SESSION_SPEC";
 pub(crate) const WAIT: &str = "wait";
 /// Exit status of a session process that could not become what it should; sshd's as well.
 pub(super) const FAILED: u8 = 255;
-/// The file that closes the machine to everybody but root.
+/// The file that closes the machine to all but root.
 pub(super) const NOLOGIN: &str = "/etc/nologin";
 
-/// The session is over, whether its process has ended or not. Nobody else has a use for this signal.
+/// The session is over, whether its process has ended or not. No other program has a use for this signal.
 pub(crate) const OVER: Signal = Signal::POWER;
 /// Kill the session's process and its group. The keeper could not read the signal that does that.
 pub(crate) const KILL: Signal = Signal::XFSZ;

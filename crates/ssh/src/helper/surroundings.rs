@@ -24,7 +24,7 @@ pub(super) fn limit_files() {
     }
 }
 
-/// Lets go of a service's protection: the kernel is to spare it when memory runs out, but not its users' programs. Anybody may.
+/// Lets go of a service's protection: the kernel is to spare it when memory runs out, but not its users' programs. Any process may.
 pub(super) fn let_go() {
     let spared =
         std::fs::read_to_string("/proc/self/oom_score_adj").is_ok_and(|score| score.trim().starts_with('-'));

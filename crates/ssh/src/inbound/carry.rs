@@ -102,7 +102,7 @@ pub(crate) async fn carry(client: &impl ToClient, stream: BoxedStream, counts: &
             }
             // After its own end the client can still go.
             () = closed(inbox), if !inward_open => return,
-            // Whoever reads nothing at the far end does not keep what the client has left behind.
+            // A far end that reads nothing does not keep what the client has left behind.
             () = &mut abandoned => return,
         }
     }

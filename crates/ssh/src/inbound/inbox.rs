@@ -342,7 +342,7 @@ impl Inbox {
         self.state().refused
     }
 
-    /// Waits until nobody needs the reader to go on: the client has gone. What came on a channel that it had closed
+    /// Waits until the reader need not go on: the client has gone. What came on a channel that it had closed
     /// before still belongs to the reader, as long as it takes some of it now and then.
     pub(super) async fn abandoned(&self) {
         let stuck = |patience| async move {

@@ -1,7 +1,7 @@
 //! What comes from the client on the channels of one connection.
 //!
-//! It is taken as it comes and waits in memory for whoever reads the channel ([`Inbox`]), so that no channel holds up the
-//! others for long; the [`window`] of each channel bounds what can come, and whoever sends past it is found out. Both SSH
+//! It is taken as it comes and waits in memory for the reader of the channel ([`Inbox`]), so that no channel holds up the
+//! others for long; the [`window`] of each channel bounds what can come, and a client that sends past it is found out. Both SSH
 //! servers, the node's and the proxy's, take their input in this way.
 
 mod carry;
@@ -24,7 +24,7 @@ pub(crate) use window::FIRST_BYTES as FIRST_WINDOW_BYTES;
 use crate::algorithms;
 use window::Account;
 
-/// The client sent more than it had been granted, and knows that nobody has room for it.
+/// The client sent more than it had been granted, and knows that there is no room for it.
 #[derive(Debug, thiserror::Error)]
 #[error("the client sent {sent} bytes on a channel whose window had {granted} left (RFC 4254, section 5.2)")]
 pub(crate) struct PastWindow {
@@ -99,7 +99,7 @@ impl Inbound {
         self.channels.values().filter(|receiving| !receiving.inbox.is_refused()).count()
     }
 
-    /// Counts a packet of a channel against its window, also one that nobody reads (RFC 4254 §5.2). False when the
+    /// Counts a packet of a channel against its window, also one that is not read (RFC 4254 §5.2). False when the
     /// connection is over and what comes is to be dropped.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl Inbound {
         Ok(!self.over)
     }
 
-    /// Takes a packet for whoever reads the channel.
+    /// Takes a packet for the reader of the channel.
     pub(crate) fn take(&mut self, id: ChannelId, data: &[u8]) {
         let Some(Receiving { inbox, account, .. }) = self.channels.get_mut(&id) else { return };
         if let Err(error) = inbox.accept(data) {

@@ -33,7 +33,7 @@ pub(super) const PROMPT_BYTES: usize = 64 * 1024;
 const PROMISED_BYTES: u64 = 32 << 20;
 /// Most that a window is raised to while another channel is behind.
 const MOST_BESIDE_BYTES: u32 = 2 << 20;
-/// Whoever sent nothing for so long is not sending.
+/// A client that sent nothing for so long is not sending.
 const RECENTLY: Duration = Duration::from_millis(200);
 /// Pauses before the next packet of a channel that is behind is looked for, when there is nothing else: at first, and at
 /// last. Whatever else the client says waits as long.
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn whatever_comes_together_is_bounded() {
-        // Nobody reads, and every packet comes when it gets most.
+        // No channel is read, and every packet comes when it gets most.
         let mut channels = vec![(0_usize, FIRST_BYTES); 200];
         let mut target = FIRST_BYTES;
         for round in 0..100_000 {

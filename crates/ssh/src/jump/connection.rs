@@ -17,7 +17,7 @@ use tracing::{Instrument, Span, debug, debug_span, info};
 
 use super::dial::{Admits, Dial, JumpConfig, JumpError};
 use super::entering::{Decides, Known, enter};
-use crate::capabilities::{GreetingObserver, Heard, Sighting, Whose, hear_out, no_common_algorithm};
+use crate::capabilities::{Heard, Sighting, Whose, hear_out, no_common_algorithm};
 use crate::inbound::{Counts, Gate, Inbound, Inbox, Line, Pressure, ToClient, carry};
 use crate::session::Gone;
 use crate::transport::accept::{NotIn, Proven, Terms, Verdict};
@@ -111,7 +111,7 @@ async fn greet<S: Stream + 'static>(
 ) -> Result<(), JumpError> {
     match settings.demand {
         HybridKeyExchange::Preferred => {
-            let tap = GreetingObserver::along(line, &shared.known.offered);
+            let tap = shared.known.offered.along(line);
             supervise(tap, settings, shared).await
         }
         HybridKeyExchange::Required => {
@@ -119,7 +119,7 @@ async fn greet<S: Stream + 'static>(
             let heard = tokio::time::timeout(limit, hear_out(line)).await;
             match heard.map_err(|_| JumpError::AuthTimeout(limit))?.map_err(russh::Error::from)? {
                 Heard::Fits(greeted) => {
-                    let tap = GreetingObserver::along(greeted, &shared.known.offered);
+                    let tap = shared.known.offered.along(greeted);
                     supervise(tap, settings, shared).await
                 }
                 Heard::Refused { offer, reason } => {

@@ -78,7 +78,7 @@ pub enum Frame {
     Unlisten(Endpoint),
     /// A new channel.
     Open(u32, Open),
-    /// A connection that was asked for stands. Nobody need wait for it.
+    /// A connection that was asked for stands. Neither side need wait for it.
     Opened(u32),
     /// A channel is not to be, for this reason.
     Refused(u32, String),
@@ -205,7 +205,7 @@ fn most(kind: u8) -> Result<usize, FrameError> {
     }
 }
 
-/// The head of a data frame, for whoever sends the bytes by themselves. `length` is at most [`MAX_DATA`].
+/// The head of a data frame, for a sender of the bytes by themselves. `length` is at most [`MAX_DATA`].
 pub(super) fn data_head(channel: u32, errors: bool, length: usize) -> [u8; HEAD] {
     let [_, high, middle, low] = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
     let [c0, c1, c2, c3] = channel.to_be_bytes();

@@ -23,7 +23,7 @@ use tracing::Instrument;
 
 pub(super) use shared::{Live, Shared, Word};
 
-use crate::capabilities::{GreetingObserver, Heard, hear_out, no_common_algorithm};
+use crate::capabilities::{Heard, hear_out, no_common_algorithm};
 use crate::inbound::Line;
 use crate::node::opening::Phase;
 use crate::transport::accept::Terms;
@@ -70,14 +70,12 @@ pub(super) async fn serve(stream: BoxedStream, shared: Arc<Shared>, manner: Mann
 /// Hears the client out first where not every one fits.
 async fn greet(line: Line<impl Stream + 'static>, shared: &Arc<Shared>, manner: Manner) {
     match manner.demand {
-        HybridKeyExchange::Preferred => {
-            begin(GreetingObserver::along(line, &shared.offered), shared, manner).await
-        }
+        HybridKeyExchange::Preferred => begin(shared.offered.along(line), shared, manner).await,
         HybridKeyExchange::Required => {
             let heard = timeout(shared.server.config.login_timeout, hear_out(line)).await;
             match heard {
                 Ok(Ok(Heard::Fits(greeted))) => {
-                    begin(GreetingObserver::along(greeted, &shared.offered), shared, manner).await;
+                    begin(shared.offered.along(greeted), shared, manner).await;
                 }
                 Ok(Ok(Heard::Refused { offer, reason })) => {
                     tracing::info!(client = offer.software, %reason, "a client was sent away");

@@ -182,7 +182,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Output was taken: whoever sends it may send as much again, and more, once it is worth a message.
+    /// Output was taken: the server may send as much again, and more, once it is worth a message.
     pub(super) fn took(&mut self, bytes: usize) -> Option<Draft> {
         self.taken = self.taken.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
         let Far::Open(number) = self.far else { return None };

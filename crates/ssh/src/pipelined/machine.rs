@@ -96,7 +96,7 @@ impl Machine {
         })
     }
 
-    /// What is to be sent. Whoever sends it takes it out.
+    /// What is to be sent. The sender takes it out.
     pub fn output(&mut self) -> &mut BytesMut {
         self.transport.output()
     }

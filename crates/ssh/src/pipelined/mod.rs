@@ -16,7 +16,7 @@
 //! server that names itself OpenSSH go to number 0; to any other they follow its answer. Standard input never goes before
 //! the answer, which says how much the server takes.
 //!
-//! [`Machine`] has no clock, no socket and no opinion about whom to trust: whoever drives it checks the host's key
+//! [`Machine`] has no clock, no socket and no opinion about whom to trust: its driver checks the host's key
 //! ([`Event::Host`]), and nothing of the user's is sent before [`Machine::accept_host`]. Keys and packets are
 //! [`crate::transport`]'s. What it does not have (forwards, the agent, X11, a second channel, other ciphers than AES-GCM) is
 //! russh's to do.

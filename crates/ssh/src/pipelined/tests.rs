@@ -282,7 +282,7 @@ fn the_login_has_its_place() {
 fn a_server_that_sends_too_much_is_cut_off() {
     let mut both = Both::usual();
     both.talk().unwrap();
-    // Nobody reads: the window is what was granted.
+    // Nothing is read: the window is what was granted.
     let window = crate::algorithms::FIRST_WINDOW_BYTES as usize;
     both.server.shows(&vec![0; window + 1]);
     let mut breach = None;

@@ -27,7 +27,7 @@ pub(crate) fn serve_stdio(hash: bool) -> ExitCode {
     let report = |operation: FileOperation| {
         if let Ok(mut line) = serde_json::to_vec(&operation) {
             line.push(b'\n');
-            // Whoever reads the reports has gone; then the client has as well.
+            // The reader of the reports has gone; then the client has as well.
             let _ = errors.write_all(&line);
         }
     };

@@ -214,7 +214,7 @@ impl Observer {
             if pending.len() >= MAX_PENDING {
                 return Err(Unreadable::Pending);
             }
-            // Two requests with one number: of one of them nobody will know what it came to.
+            // Two requests with one number: of one of them it is not known what it came to.
             if let Some(Pending::Write { handle, .. } | Pending::Read { handle, .. }) =
                 pending.insert(id, request)
                 && let Some(passing) = passing(open, &handle)
@@ -326,7 +326,7 @@ fn request(
             change("rename", from, Some(fields.string()?.to_owned()))
         }
         SYMLINK => {
-            // OpenSSH has the two the other way round than the draft, and everybody follows OpenSSH.
+            // OpenSSH has the two the other way round than the draft, and all servers follow OpenSSH.
             let target = fields.string()?.to_owned();
             change("symlink", fields.string()?, Some(target))
         }

@@ -1,4 +1,4 @@
-//! The content of a file that passes by, for its SHA-256: read along with by somebody who has no file, only what the
+//! The content of a file that passes by, for its SHA-256: read along with by a proxy that has no file, only what the
 //! client and the server say of it.
 
 use sallyport_sal::hash::Sha256;
@@ -26,7 +26,7 @@ pub(crate) enum Passed {
         /// Its bytes.
         size: u64,
     },
-    /// Not known to be all: whoever can has to look how long the file is, and perhaps to read it.
+    /// Not known to be all: the recorder has to look how long the file is, and perhaps to read it.
     Look {
         /// The file.
         path: Vec<u8>,

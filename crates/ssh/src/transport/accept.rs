@@ -24,7 +24,7 @@ const BLOCK_BYTES: usize = 8 * 1024;
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// That a client of this process has authenticated, and as which account. [`accept`] makes these and nothing else does: a handler of
-/// the SSH library that holds one speaks with a client that is in, and one that holds none lets nobody in without a proof.
+/// the SSH library that holds one speaks with a client that is in, and one that holds none lets no client in without a proof.
 pub(crate) struct Proven {
     user: String,
 }

@@ -47,7 +47,7 @@ pub enum Breach {
     #[error("sent more than the window allows")]
     Window,
 
-    // Nobody: another client is to try.
+    // Neither side: another client is to try.
     /// There is no algorithm that both sides have.
     #[error("has no {what} in common with this side; it offers {theirs}")]
     NothingCommon {

@@ -317,7 +317,7 @@ impl ClearStream {
 
     /// Puts the next packet where the library reads it.
     fn present(&mut self, payload: Bytes) {
-        // Nobody else sees it, so that there is no padding.
+        // It never leaves this process, so that there is no padding.
         let length = u32::try_from(payload.len() + 1).unwrap_or(u32::MAX);
         let mut head = [0; HEAD_BYTES];
         for (to, from) in head.iter_mut().zip(length.to_be_bytes()) {

@@ -129,12 +129,12 @@ pub(in crate::client) fn begin(
 }
 
 impl Line {
-    /// Why the connection ended, as far as anyone said.
+    /// Why the connection ended, as far as either side said.
     pub(in crate::client) fn end(&self) -> String {
         self.mux.end().map(|end| end.reason).unwrap_or_default()
     }
 
-    /// Waits until the connection has ended, and says why as far as anyone did.
+    /// Waits until the connection has ended, and says why as far as either side did.
     pub(in crate::client) async fn ended(&self) -> String {
         self.mux.ended().await.reason
     }
@@ -170,7 +170,7 @@ impl Line {
         self.queue(Open::Session(Box::new(session)))
     }
 
-    /// A connection of the host's, for whom carries it. The host's answer is not waited for.
+    /// A connection of the host's, for its carrier. The host's answer is not waited for.
     pub(super) fn lane(&self, to: &Endpoint, origin: SocketAddr) -> Result<Lane, NotOpened> {
         let (channel, arriving) = self.mux.open_with(direct(to, origin), |id| {
             let arriving = Arriving::new(&self.mux, &self.pressure, id);

@@ -16,7 +16,7 @@ use crate::client::request::{Exit, Output, REFUSAL_BYTES};
 pub(in crate::client) struct SubsystemStream {
     typed: PollSender<Typed>,
     output: Outgoing,
-    /// What has come and nobody has read yet.
+    /// What has come and was not read yet.
     rest: Bytes,
 }
 
@@ -59,7 +59,7 @@ impl SubsystemStream {
 }
 
 impl AsyncRead for SubsystemStream {
-    /// The end is the end, whichever it is: whoever speaks a protocol knows whether it may be there.
+    /// The end is the end, whichever it is: the protocol inside says whether it may be there.
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

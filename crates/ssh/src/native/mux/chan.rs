@@ -11,7 +11,7 @@ use super::ports::Taker;
 use super::window::Window;
 use crate::native::frame::{Frame, MAX_DATA, data_head};
 
-/// Data that waits on a channel to be sent, past which whoever sends waits.
+/// Data that waits on a channel to be sent, past which the sender waits.
 pub(super) const QUEUE_BYTES: usize = 128 * 1024;
 /// Frames that pass the data of a channel by.
 pub(super) const MAX_URGENT: usize = 256;

@@ -1,4 +1,4 @@
-//! One end of a channel, for whoever sends on it.
+//! One end of a channel, for its sender.
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -72,7 +72,7 @@ pub(crate) async fn run<S: Stream>(
     end
 }
 
-/// Tells everybody of the end, however it comes.
+/// Tells all channels of the end, however it comes.
 struct Over(Mux);
 
 impl Drop for Over {

@@ -1,8 +1,8 @@
 //! Channels on one stream.
 //!
 //! Each channel has a window each way and a short queue outward, from which the one task that writes takes in turn; so a
-//! channel that nobody reads at the far end holds up nobody else, and an echo does not wait behind more than one piece of
-//! each of the others. What comes is handed to whoever takes it on that channel ([`Taker`]), who never waits; it counts
+//! channel that the far end does not read holds up no other, and an echo does not wait behind more than one piece of
+//! each of the others. What comes is handed to the channel's [`Taker`], which never waits; it counts
 //! against the window that the far end was granted, and is granted anew when it was read. The lock is held for moments,
 //! and never across an await.
 

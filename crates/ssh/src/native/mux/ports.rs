@@ -32,7 +32,7 @@ pub(crate) trait Role: Send {
 pub(crate) struct End {
     /// What the far end said that it means; none when it said nothing.
     pub(crate) told: Option<Farewell>,
-    /// In words, for a person; empty when nobody said any.
+    /// In words, for a person; empty when neither side said any.
     pub(crate) reason: String,
 }
 

@@ -25,7 +25,7 @@ const BATCH_BYTES: usize = 128 * 1024;
 #[derive(Clone)]
 pub(crate) struct Mux(pub(super) Arc<Inner>);
 
-/// The same, for whoever is held by it.
+/// The same, for what the connection itself holds.
 #[derive(Clone)]
 pub(crate) struct WeakMux(Weak<Inner>);
 
@@ -126,7 +126,7 @@ impl Mux {
         Ok(())
     }
 
-    /// For whoever is held by the connection itself.
+    /// For what the connection itself holds.
     pub(crate) fn weak(&self) -> WeakMux {
         WeakMux(Arc::downgrade(&self.0))
     }
@@ -243,7 +243,7 @@ impl Mux {
         }
     }
 
-    /// Hands something to whoever takes it on a channel, outside of the lock.
+    /// Hands something to a channel's taker, outside of the lock.
     fn with(&self, id: u32, hand: impl FnOnce(&dyn Taker)) -> Result<(), Breach> {
         let taker = {
             let mut state = self.state();
@@ -264,7 +264,7 @@ impl Mux {
                 let length = bytes.len();
                 return Err(Breach::rule(format!("{length} bytes came on a channel, more than its window")));
             }
-            // Nobody is there any more to read it.
+            // No reader is there any more.
             if chan.closed_here || chan.closed_there || bytes.is_empty() {
                 return Ok(());
             }
@@ -319,7 +319,7 @@ impl Mux {
         Ok(())
     }
 
-    /// The connection is over: everybody is told.
+    /// The connection is over: all channels are told.
     pub(super) fn over(&self, end: End) {
         let mut state = self.state();
         if state.end.is_none() {

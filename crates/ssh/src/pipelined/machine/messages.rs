@@ -99,7 +99,7 @@ impl Machine {
             Message::Data { kind, bytes, .. } => {
                 channel.came(bytes.len())?;
                 match kind {
-                    // What nobody reads is taken all the same.
+                    // Output that is not read is taken all the same.
                     kind if kind > STDERR => {
                         drafts.extend(channel.took(bytes.len()));
                         None

@@ -37,7 +37,7 @@ impl Default for Quirks {
     }
 }
 
-/// A server that lets everybody in, with a plain host key.
+/// A server that lets every client in, with a plain host key.
 pub(crate) struct Server {
     pub(super) quirks: Quirks,
     pub(super) key: MemoryKey,

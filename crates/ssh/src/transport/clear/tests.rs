@@ -298,7 +298,7 @@ async fn the_library_reads_why_the_peer_left_while_it_wrote() {
 #[tokio::test]
 async fn an_answer_that_does_not_go_does_not_hide_what_the_peer_said() {
     let (mut clear, mut far) = of_client(u64::MAX);
-    // Each asks for an answer, which nobody takes any more.
+    // Each asks for an answer, which is not taken any more.
     far.say(&Draft::new(200)).await;
     far.say(&data(1)).await;
     far.transport.farewell(11, "gone");
