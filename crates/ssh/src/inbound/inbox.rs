@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::window::{BEHIND_BYTES, MEMORY_BYTES};
-use crate::session::Incoming;
+use crate::session::{HANDED_PIECES, Incoming};
 
 /// Input handed to the session and not yet read by its process.
 const HANDED_BYTES: usize = 256 * 1024;
@@ -121,6 +121,7 @@ struct State {
     memory: VecDeque<Piece>,
     memory_bytes: usize,
     handed: usize,
+    handed_pieces: usize,
     /// Pieces that the reader has taken, and how many when it was last waited for in vain.
     taken: u64,
     waited_at: Option<u64>,
@@ -212,7 +213,8 @@ impl Inbox {
     pub(super) fn accept(&self, bytes: &[u8]) -> Result<(), InboxError> {
         let length = bytes.len() as u64;
         let mut state = self.state();
-        if state.gone || state.eof {
+        // Data without a byte is none: no window bounds how much of it comes.
+        if state.gone || state.eof || bytes.is_empty() {
             return Ok(());
         }
         if self.pressure.kept.fetch_add(length, Ordering::AcqRel) + length > KEPT_BYTES {
@@ -227,7 +229,7 @@ impl Inbox {
     /// Takes a packet of input as it is, unless it is small. The channel's window has bounded it.
     pub(crate) fn accept_whole(&self, bytes: &Bytes) {
         let mut state = self.state();
-        if !state.gone && !state.eof {
+        if !state.gone && !state.eof && !bytes.is_empty() {
             self.pressure.kept.fetch_add(bytes.len() as u64, Ordering::AcqRel);
             state.keep(bytes, |small| match small.len() {
                 0..=PIECE_BYTES => Piece::Gathered(BytesMut::from(small)),
@@ -398,10 +400,11 @@ impl Inbox {
         self.waiting() >= MEMORY_BYTES
     }
 
-    /// The reader is done with this much of what it was handed.
+    /// The reader is done with a piece of what it was handed, of this length.
     pub(crate) fn consumed(&self, bytes: usize) {
         let mut state = self.state();
         state.handed = state.handed.saturating_sub(bytes);
+        state.handed_pieces = state.handed_pieces.saturating_sub(1);
         self.arrived.notify_one();
     }
 
@@ -433,13 +436,14 @@ impl Inbox {
         if let Some(request) = state.requests.pop_front() {
             return Taken::Some(request);
         }
-        if state.handed >= HANDED_BYTES {
+        if state.handed >= HANDED_BYTES || state.handed_pieces >= HANDED_PIECES {
             return Taken::Nothing;
         }
         if let Some(piece) = state.memory.pop_front() {
             let bytes = piece.into_bytes();
             state.memory_bytes -= bytes.len();
             state.handed += bytes.len();
+            state.handed_pieces += 1;
             state.taken += 1;
             self.pressure.kept.fetch_sub(bytes.len() as u64, Ordering::AcqRel);
             self.room.notify_one();

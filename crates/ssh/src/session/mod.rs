@@ -38,7 +38,7 @@ pub use left::Ends;
 pub use logins::LoginRecords;
 pub use process::{Running, start};
 pub use program::Helper;
-pub(crate) use pump::Early;
+pub(crate) use pump::{Early, QUEUED_PIECES, hand_on};
 pub use pump::{Ended, run};
 pub use ready::Ready;
 pub use rustix::process::Signal;
@@ -76,6 +76,9 @@ pub struct Request {
     pub pam_session: bool,
 }
 
+/// Pieces of input that a session takes before it has consumed them: the client's, and as many of other users who type.
+pub const HANDED_PIECES: usize = 256;
+
 /// What comes in from the client.
 #[derive(Debug)]
 pub enum Incoming {
@@ -94,8 +97,8 @@ pub enum Incoming {
 /// The client's side, inbound. `None` means that the client has gone.
 #[async_trait]
 pub trait Input: Send {
-    /// The next thing from the client. The front door holds back data that was not [`Output::consumed`] yet beyond a
-    /// bound of its own.
+    /// The next thing from the client. The endpoint holds back data that was not [`Output::consumed`] yet beyond a bound of its
+    /// own, and beyond [`HANDED_PIECES`] pieces in any case: a session that is handed more ends.
     async fn next(&mut self) -> Option<Incoming>;
 }
 

@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::timeout;
 
 use super::end::End;
 use super::group::Group;
 use super::process::Running;
 use super::{
-    Channel, Ends, Exit, FileOperation, Gone, Happening, Incoming, Input, Observer, Output, Stop, left,
+    Channel, Ends, Exit, FileOperation, Gone, HANDED_PIECES, Happening, Incoming, Input, Observer, Output, Stop,
+    left,
 };
 
 /// How long the end of a process waits for its last output to be delivered before the client is told.
@@ -25,6 +27,9 @@ const TERMINAL_LINGER: Duration = Duration::from_secs(2);
 pub(crate) const CUT_GRACE: Duration = Duration::from_secs(3);
 /// Longest line of a report of the file service: two paths of 4096 bytes, escaped, and the rest.
 const MAX_REPORT_BYTES: usize = 64 * 1024;
+
+/// Pieces of input that wait for a process.
+pub(crate) const QUEUED_PIECES: usize = 2 * HANDED_PIECES;
 
 /// How a session ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +83,7 @@ pub async fn run<I: Input>(
     let resizable = terminal.then(|| stdout.clone());
 
     let early = {
-        let (queue, queued) = mpsc::unbounded_channel();
+        let (queue, queued) = mpsc::channel(QUEUED_PIECES);
         let inbound = read_input(input, queue, resizable, &group, observer.as_ref());
         let feed = feed_process(stdin, queued, output.as_ref(), &counts);
         let text =
@@ -187,12 +192,11 @@ fn signal_name(signal: i32) -> String {
 /// Takes what comes from the client as it comes; returns when the client has gone or the observer stops the session.
 async fn read_input<I: Input>(
     mut input: I,
-    queue: mpsc::UnboundedSender<Bytes>,
+    queue: mpsc::Sender<Bytes>,
     terminal: Option<End>,
     group: &Group,
     observer: &dyn Observer,
 ) -> Early {
-    // Unbounded in type; the front door bounds what it lets in before it is consumed.
     let mut queue = Some(queue);
     loop {
         match input.next().await {
@@ -201,9 +205,10 @@ async fn read_input<I: Input>(
                 if let Err(stop) = observer.happened(Happening::Input(bytes.clone())).await {
                     return stop.into();
                 }
-                if let Some(queue) = &queue {
-                    // A process that has closed its input is no reason to end: its output still counts.
-                    let _ = queue.send(bytes);
+                if let Some(queue) = &queue
+                    && let Err(early) = hand_on(queue, bytes)
+                {
+                    return early;
                 }
             }
             Some(Incoming::Eof) => queue = None,
@@ -223,10 +228,25 @@ async fn read_input<I: Input>(
     }
 }
 
+/// Puts input into the queue of what takes it. It never waits, or what passes the input by would.
+///
+/// # Errors
+/// [`Early::Cut`] when the queue is full, which is for the endpoint to see to ([`Input::next`]).
+pub(crate) fn hand_on(queue: &mpsc::Sender<Bytes>, bytes: Bytes) -> Result<(), Early> {
+    match queue.try_send(bytes) {
+        // A process that has closed its input is no reason to end: its output still counts.
+        Ok(()) | Err(TrySendError::Closed(_)) => Ok(()),
+        Err(TrySendError::Full(_)) => {
+            let reason = "more input was handed to the session than it has room for, a fault of this node; please report it";
+            Err(Early::Cut(reason.to_owned()))
+        }
+    }
+}
+
 /// Feeds the process. A process that no longer reads gets no more, and what the client still sends is let go.
 async fn feed_process(
     stdin: Option<End>,
-    mut queued: mpsc::UnboundedReceiver<Bytes>,
+    mut queued: mpsc::Receiver<Bytes>,
     output: &dyn Output,
     counts: &Counts,
 ) {
@@ -298,4 +318,21 @@ async fn pump_reports(end: &End, observer: &dyn Observer) -> Result<(), Early> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_queue_ends_the_session_and_a_closed_one_does_not() {
+        let (queue, mut queued) = mpsc::channel(QUEUED_PIECES);
+        for _ in 0..QUEUED_PIECES {
+            assert!(hand_on(&queue, Bytes::from_static(b"x")).is_ok());
+        }
+        let Err(Early::Cut(reason)) = hand_on(&queue, Bytes::from_static(b"x")) else { unreachable!() };
+        assert!(reason.contains("a fault of this node"), "{reason}");
+        queued.close();
+        assert!(hand_on(&queue, Bytes::from_static(b"x")).is_ok());
+    }
 }

@@ -200,3 +200,24 @@ async fn requests_and_cuts_pass_waiting_input() {
     inbox.leave();
     assert!(inbox.next().await.is_none());
 }
+
+/// Typed byte by byte, to a process that reads nothing; and data without a byte in it, which no window bounds.
+#[tokio::test]
+async fn a_reader_is_handed_so_many_pieces_and_no_more() {
+    let inbox = Inbox::new(Arc::new(Pressure::default()));
+    for _ in 0..10 * HANDED_PIECES {
+        inbox.accept(b"").unwrap();
+        inbox.accept_whole(&Bytes::new());
+    }
+    assert!(inbox.state().memory.is_empty());
+    for _ in 0..HANDED_PIECES {
+        inbox.accept(b"a").unwrap();
+        assert!(matches!(inbox.next().await, Some(Incoming::Data(bytes)) if bytes.len() == 1));
+    }
+    for _ in 0..100 {
+        inbox.accept(b"b").unwrap();
+    }
+    assert!(futures::poll!(std::pin::pin!(inbox.next())).is_pending());
+    inbox.consumed(1);
+    assert!(matches!(inbox.next().await, Some(Incoming::Data(bytes)) if bytes.len() == 100));
+}

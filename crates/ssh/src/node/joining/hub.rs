@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::node::record::SessionRecord;
-use crate::session::{Channel, Exit, Gone, Incoming, Input, Output, Size};
+use crate::session::{Channel, Exit, Gone, HANDED_PIECES, Incoming, Input, Output, Size};
 
 /// The last output, from which the screen is drawn for who joins.
 const KEPT_BYTES: usize = 64 * 1024;
@@ -290,6 +290,10 @@ impl Hub {
             state.applied = fitting;
             return Some(Incoming::Resize(fitting));
         }
+        // What the session has not consumed: the owner's own are bounded by themselves.
+        if state.handed.len() >= HANDED_PIECES {
+            return None;
+        }
         let bytes = state.typed.pop_front()?;
         state.handed.push_back(true);
         Some(Incoming::Data(bytes))
@@ -305,6 +309,9 @@ impl Hub {
     fn consumed(&self, bytes: usize) -> bool {
         let mut state = self.state();
         let peers = state.handed.pop_front().unwrap_or(false);
+        if !state.typed.is_empty() {
+            self.changed.notify_waiters();
+        }
         if peers {
             state.typed_bytes = state.typed_bytes.saturating_sub(bytes);
             drop(state);

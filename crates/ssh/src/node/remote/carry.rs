@@ -12,7 +12,8 @@ use super::again::again;
 use crate::client::{self, Connection, Session, SessionInput, SessionOutput};
 use crate::node::endpoint::REFUSED_STATUS;
 use crate::session::{
-    Channel, Early, Ended, Ends, Exit, Happening, Incoming, Input, Observer, Output, Signal, Stop,
+    Channel, Early, Ended, Ends, Exit, Happening, Incoming, Input, Observer, Output, QUEUED_PIECES, Signal, Stop,
+    hand_on,
 };
 use crate::sftp::observe::{self, Seen, Unreadable};
 use crate::sftp::passing::Passed;
@@ -114,8 +115,7 @@ pub(super) async fn carry(
         bytes_in: AtomicU64::new(0),
         bytes_out: AtomicU64::new(0),
     };
-    // Unbounded in type; the front door bounds what it lets in before it is consumed.
-    let (queue, queued) = mpsc::unbounded_channel();
+    let (queue, queued) = mpsc::channel(QUEUED_PIECES);
     let early = {
         let inbound = carrying.read_client(input, queue, &to_server);
         let feed = carrying.feed_server(queued, &to_server);
@@ -251,7 +251,7 @@ impl Carrying<'_> {
     async fn read_client(
         &self,
         mut input: Box<dyn Input>,
-        queue: mpsc::UnboundedSender<Bytes>,
+        queue: mpsc::Sender<Bytes>,
         to_server: &SessionInput,
     ) -> Early {
         let mut queue = Some(queue);
@@ -265,9 +265,10 @@ impl Carrying<'_> {
                     if let Err(early) = self.observe(|files| files.client(&bytes)) {
                         return early;
                     }
-                    if let Some(queue) = &queue {
-                        // A server that takes no more input is no reason to end: its output still counts.
-                        let _ = queue.send(bytes);
+                    if let Some(queue) = &queue
+                        && let Err(early) = hand_on(queue, bytes)
+                    {
+                        return early;
                     }
                 }
                 Some(Incoming::Eof) => queue = None,
@@ -287,7 +288,7 @@ impl Carrying<'_> {
         }
     }
 
-    async fn feed_server(&self, mut queued: mpsc::UnboundedReceiver<Bytes>, to_server: &SessionInput) {
+    async fn feed_server(&self, mut queued: mpsc::Receiver<Bytes>, to_server: &SessionInput) {
         while let Some(bytes) = queued.recv().await {
             let length = bytes.len();
             if to_server.data(bytes).await.is_ok() {
