@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sallyport_ca::tls::node::NodeClient;
 use sallyport_ca::tls::refusal;
-use sallyport_ssh::door::{DoorError, reason};
+use sallyport_ssh::endpoint::{EndpointError, reason};
 use sallyport_ssh::node::JOIN_LOGIN;
 use sallyport_wire::alpn;
 
@@ -64,7 +64,7 @@ pub fn client(stored: &Stored, node: &str) -> Result<NodeClient> {
 
 /// Whether the far end has greeted as SSH servers do.
 pub fn is_ssh_alone(error: &io::Error) -> bool {
-    reason(error) == Some(DoorError::NotSpoken)
+    reason(error) == Some(EndpointError::NotSpoken)
 }
 
 /// A failed handshake with a node in words, with what to try.
@@ -73,7 +73,7 @@ pub fn explain(node: &str, error: &io::Error) -> Error {
     if let Some(refused) = refusal(error) {
         return Error::OtherNode { node, why: refused.to_string() };
     }
-    if reason(error) == Some(DoorError::Unknown) {
+    if reason(error) == Some(EndpointError::Unknown) {
         return Error::Unproven { node, why: error.to_string() };
     }
     Error::NodeFailed { node, why: chain(error, &error.to_string()) }

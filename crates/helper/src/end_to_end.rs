@@ -21,7 +21,7 @@ use sallyport_client::error::{Doing, Error as ClientError};
 use sallyport_sal::MemoryKey;
 use sallyport_sal::tls::rustls::pki_types::CertificateDer;
 use sallyport_sal::tls::rustls::pki_types::pem::PemObject;
-use sallyport_ssh::door::DoorStream;
+use sallyport_ssh::endpoint::EndpointStream;
 use time::OffsetDateTime;
 use tokio::io::{AsyncWriteExt, ReadHalf};
 use tokio::net::UnixStream;
@@ -43,7 +43,7 @@ const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(30);
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// TLS to an agent, as it is read.
-pub(super) type FromAgent = ReadHalf<DoorStream<UnixStream>>;
+pub(super) type FromAgent = ReadHalf<EndpointStream<UnixStream>>;
 
 /// What one kind of session says and hears besides the bytes of the program.
 pub(super) trait Speaks {
@@ -128,7 +128,7 @@ impl Login {
     }
 
     /// Which agent is at the other end.
-    fn agent(&self, tls: &DoorStream<UnixStream>) -> Result<HostId> {
+    fn agent(&self, tls: &EndpointStream<UnixStream>) -> Result<HostId> {
         let identified = self.trust.identify_peer(tls.peer_certificates(), OffsetDateTime::now_utc());
         let agent = identified.doing("know the agent")?;
         match agent.principal {
@@ -249,7 +249,7 @@ impl<S: Speaks> EndToEnd<'_, S> {
     }
 
     /// The program's bytes inside TLS, until either has ended.
-    async fn talk(&self, mut tls: DoorStream<UnixStream>, login: &Login) -> Result<(), Ended> {
+    async fn talk(&self, mut tls: EndpointStream<UnixStream>, login: &Login) -> Result<(), Ended> {
         let shaken = tokio::select! {
             shaken = tokio::time::timeout(HANDSHAKE_PATIENCE, tls.handshake()) => shaken,
             () = gone(self.program) => return Ok(()),

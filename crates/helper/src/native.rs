@@ -18,7 +18,7 @@ use bytes::Bytes;
 use futures::future::poll_fn;
 use sallyport_ca::tls::node::NodeClient;
 use sallyport_client::error::{Doing, Error as ClientError};
-use sallyport_ssh::door::DoorStream;
+use sallyport_ssh::endpoint::EndpointStream;
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::UnixStream;
@@ -220,7 +220,7 @@ impl Native<'_> {
     }
 
     /// Waits for a proven node. `None`: the program has gone.
-    pub(super) async fn handshake(&self, tls: &mut DoorStream<UnixStream>) -> Option<Result<(), Ended>> {
+    pub(super) async fn handshake(&self, tls: &mut EndpointStream<UnixStream>) -> Option<Result<(), Ended>> {
         let handshake = tokio::select! {
             handshake = tokio::time::timeout(HANDSHAKE_PATIENCE, tls.handshake()) => handshake,
             () = gone(Some(self.words)) => return None,
@@ -240,7 +240,7 @@ impl Native<'_> {
     }
 
     /// The program's bytes inside TLS, until either has ended.
-    async fn talk(&self, mut tls: DoorStream<UnixStream>, program: UnixStream) -> Result<(), Ended> {
+    async fn talk(&self, mut tls: EndpointStream<UnixStream>, program: UnixStream) -> Result<(), Ended> {
         let early = tls.is_early();
         if !early {
             match self.handshake(&mut tls).await {
@@ -302,13 +302,13 @@ impl Native<'_> {
 }
 
 /// Begins TLS with a node; and the ends of the stream there.
-pub(super) fn connect(client: &NodeClient) -> Result<(DoorStream<UnixStream>, (Input, Output))> {
+pub(super) fn connect(client: &NodeClient) -> Result<(EndpointStream<UnixStream>, (Input, Output))> {
     let (near, far) = std::os::unix::net::UnixStream::pair().doing("make a pair of sockets")?;
     near.set_nonblocking(true).doing("set up a socket")?;
     let near = UnixStream::from_std(near).doing("set up a socket")?;
     let far = [far.try_clone().doing("share a socket")?, far].map(OwnedFd::from);
     let far = Ends::new(far.into()).and_then(Ends::open).doing("set up a pair of sockets")?;
-    let tls = DoorStream::connect(near, client, OffsetDateTime::now_utc()).doing("set up TLS")?;
+    let tls = EndpointStream::connect(near, client, OffsetDateTime::now_utc()).doing("set up TLS")?;
     Ok((tls, far))
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::future::LocalBoxFuture;
 use sallyport_client::error::Doing;
-use sallyport_ssh::door::DoorStream;
+use sallyport_ssh::endpoint::EndpointStream;
 use time::OffsetDateTime;
 use tokio_util::either::Either;
 use tracing::{Instrument, debug, info_span};
@@ -20,7 +20,7 @@ use sallyport_client::transport::{self, Ending, NodeStream};
 use sallyport_client::{connect, native_history};
 
 /// A stream to a node's native listener, proven in both directions.
-pub type NativeStream = Either<HelperStream, DoorStream<NodeStream>>;
+pub type NativeStream = Either<HelperStream, EndpointStream<NodeStream>>;
 
 /// What came of asking for the native listener.
 pub enum Asked {
@@ -46,7 +46,7 @@ pub fn ask<'a>(stored: &'a Stored, node: &'a str, login: &'a str) -> LocalBoxFut
         let (stream, ending) =
             transport::open_native(channel.clone(), &Arc::new(stored.clone()), node, login);
         let mut stream =
-            DoorStream::connect(stream, &client, OffsetDateTime::now_utc()).doing("set up TLS")?;
+            EndpointStream::connect(stream, &client, OffsetDateTime::now_utc()).doing("set up TLS")?;
         match stream.handshake().instrument(info_span!(target: PHASE, "native.handshake")).await {
             Ok(()) => {
                 native_history::natively(stored, node);

@@ -19,7 +19,7 @@ use std::time::Duration;
 use sallyport_ca::tls::refusal;
 use sallyport_client::error::Doing;
 use sallyport_ssh::client::Settings;
-use sallyport_ssh::door::{DoorError, DoorStream, reason};
+use sallyport_ssh::endpoint::{EndpointError, EndpointStream, reason};
 use sallyport_ssh::node::{HostIdentity, Relay};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
@@ -186,7 +186,7 @@ struct Proof {
 
 /// The stream to a node. What is wrong with the node is said as a person reads it.
 struct Onward {
-    tls: DoorStream<UnixStream>,
+    tls: EndpointStream<UnixStream>,
     node: String,
     proof: Arc<Proof>,
     _dropped: oneshot::Sender<()>,
@@ -197,7 +197,7 @@ impl Onward {
         let said = if protocol::is_ssh_alone(&error) {
             self.proof.changed.store(true, Ordering::Release);
             native_history::changed(&self.node)
-        } else if refusal(&error).is_some() || reason(&error) == Some(DoorError::Unknown) {
+        } else if refusal(&error).is_some() || reason(&error) == Some(EndpointError::Unknown) {
             protocol::explain(&self.node, &error)
         } else {
             return error;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use sallyport_ssh::door::DoorStream;
+use sallyport_ssh::endpoint::EndpointStream;
 use tokio::sync::Notify;
 
 use crate::error::Error;
@@ -31,7 +31,7 @@ pub(super) struct StreamState {
 
 impl StreamState {
     /// For a stream that may say something early.
-    pub(super) fn of<IO>(tls: &DoorStream<IO>) -> Self {
+    pub(super) fn of<IO>(tls: &EndpointStream<IO>) -> Self {
         Self { repeated: tls.repeated(), unanswered: tls.unanswered(), ..Self::late() }
     }
 

@@ -3,7 +3,7 @@
 //! `session` runs commands, shells and file transfers and knows nothing of SSH; `helper` is the process that becomes
 //! the account they run as; `sftp` serves files inside it; `node` is the SSH server in front. `client`, `jump` and
 //! `copy` are the other side: reaching a node, the proxy's plain SSH face, and copying files. `agent` lets a proxy log in
-//! with the user's key, which stays with the user. `request` is what a session is asked for by, in every protocol. `door` is the TLS stream of a node's native front door. `measure` makes
+//! with the user's key, which stays with the user. `request` is what a session is asked for by, in every protocol. `endpoint` is the TLS stream between a user's program and a node or an agent. `measure` makes
 //! handshakes to be measured.
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -13,7 +13,7 @@ mod algorithms;
 pub mod capabilities;
 pub mod client;
 pub mod copy;
-pub mod door;
+pub mod endpoint;
 pub mod helper;
 mod inbound;
 pub mod jump;

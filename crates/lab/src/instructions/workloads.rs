@@ -19,7 +19,7 @@ use sallyport_sal::custody::{SealedCustody, SealingKey};
 use sallyport_sal::hpke::{Kem, RecipientKeys};
 use sallyport_sal::tls::rustls::ServerConfig;
 use sallyport_sal::{KeyAlgorithm, KeyPurpose, Suite};
-use sallyport_ssh::door::{DoorStream, Early, Tickets, accept};
+use sallyport_ssh::endpoint::{Early, EndpointStream, Tickets, accept};
 use sallyport_ssh::measure::{KeyExchange, Pair, Shape};
 use sallyport_wire::tunnel::{Config, Tunnel};
 use time::{Duration, OffsetDateTime};
@@ -379,7 +379,7 @@ impl Parties {
         // Past the end of the node's certificate a client forgets the tickets that it has.
         let now = if warm { self.now } else { self.now + Duration::DAY * 3 };
         let asks = async {
-            let mut stream = DoorStream::connect(near, &self.client, now).map_err(broken)?;
+            let mut stream = EndpointStream::connect(near, &self.client, now).map_err(broken)?;
             stream.write_all(ASKED).await.map_err(broken)?;
             stream.flush().await.map_err(broken)?;
             let mut heard = Vec::new();

@@ -12,7 +12,7 @@ use sallyport_access::{Identity, Lock, Principal};
 use sallyport_audit::{Code, Event, Sink};
 use sallyport_ca::{SKEW_ALLOWANCE, Trust};
 use sallyport_sal::hash::sha256;
-use sallyport_ssh::door::{Accepted, Early, Parting, TLS_HANDSHAKE, Tickets, accept};
+use sallyport_ssh::endpoint::{Accepted, Early, Parting, TLS_HANDSHAKE, Tickets, accept};
 use sallyport_ssh::node::{ConnectionInfo, NativeLogin, NodeServer};
 use sallyport_wire::{alpn, tunnel};
 use time::OffsetDateTime;

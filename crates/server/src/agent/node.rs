@@ -11,7 +11,7 @@ use sallyport_audit::recording::Recorders;
 use sallyport_ca::keys::SshKeyPair;
 use sallyport_sal::hpke::RecipientPublic;
 use sallyport_session::LiveSessions;
-use sallyport_ssh::door::Early;
+use sallyport_ssh::endpoint::Early;
 use sallyport_ssh::helper::pam_session;
 use sallyport_ssh::node::{Apart, HostIdentity, NodeConfig, NodeServer};
 use sallyport_ssh::session::{Helper, LoginRecords, ShadowFile};

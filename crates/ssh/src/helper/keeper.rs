@@ -95,10 +95,10 @@ fn start_in_pam(
     signals: &SignalFd,
     node: Option<&OwnedFd>,
 ) -> Result<(Pid, PamSession), HelperError> {
-    let door = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
+    let line = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
         .map_err(HelperError::system("keep the line to the node"))?;
-    let door = UnixStream::from(door);
-    let ends = Ends::receive(&door).map_err(HelperError::system("take the session's ends"))?;
+    let line = UnixStream::from(line);
+    let ends = Ends::receive(&line).map_err(HelperError::system("take the session's ends"))?;
     let account = Account::find(&spec.login)?;
     if account.uid != 0
         && let Some(reason) = closed_to_logins(Path::new(NOLOGIN))
@@ -113,7 +113,7 @@ fn start_in_pam(
         return Err(error);
     }
     // It has begun. A node that does not hear it any more is found to be gone.
-    let _ = (&door).write_all(b"+");
+    let _ = (&line).write_all(b"+");
     let pam_session::Opened { runuser, line, session, anchors } = opened;
     Ok((session, PamSession { runuser, anchors, line: Some(line), hung_up: None }))
 }

@@ -14,7 +14,7 @@
 
 mod attacks;
 mod display;
-mod door;
+mod endpoint;
 mod hostile;
 mod layer;
 mod many;

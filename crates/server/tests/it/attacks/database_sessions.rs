@@ -15,7 +15,7 @@ use sallyport_sal::algorithm::HashAlgorithm;
 use sallyport_sal::hash::{Hmac, sha256};
 use sallyport_server::Running;
 use sallyport_server::config::NodeSection;
-use sallyport_ssh::door::DoorStream;
+use sallyport_ssh::endpoint::EndpointStream;
 use sallyport_wire::preamble::encode as preamble;
 use sallyport_wire::tunnel::{self, Handle, Incoming};
 use sallyport_wire::v1::cluster_client::ClusterClient;
@@ -493,7 +493,8 @@ async fn what_goes_end_to_end_a_proxy_neither_reads_nor_begins() {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let seen = Arc::<Mutex<Vec<u8>>>::default();
     let carrying = tokio::spawn(carry(far, scene.end_to_end(), Arc::clone(&seen)));
-    let mut program = DoorStream::connect(near, &scene.client(&[agent]), OffsetDateTime::now_utc()).unwrap();
+    let mut program =
+        EndpointStream::connect(near, &scene.client(&[agent]), OffsetDateTime::now_utc()).unwrap();
     program.handshake().await.unwrap();
     program.write_all(&scene.own_word(&scene.victim.tls_key)).await.unwrap();
     program.write_all(&startup("reader", "app")).await.unwrap();
@@ -552,7 +553,7 @@ async fn what_goes_end_to_end_a_proxy_neither_reads_nor_begins() {
         let taking =
             tokio::spawn(async move { TlsAcceptor::from(Arc::new(config)).accept(far).await.is_ok() });
         let mut program =
-            DoorStream::connect(near, &scene.client(&[agent]), OffsetDateTime::now_utc()).unwrap();
+            EndpointStream::connect(near, &scene.client(&[agent]), OffsetDateTime::now_utc()).unwrap();
         let shaken = program.handshake().await.unwrap_err();
         assert!(sallyport_ca::tls::refusal(&shaken).is_some(), "{shaken:?}");
         assert!(!taking.await.unwrap());

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::UnixListener;
 use tokio::time::timeout;
 
-use crate::door::cluster::Cluster;
+use crate::endpoint::cluster::Cluster;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy, sink};
 
-use super::DoorStream;
+use super::EndpointStream;
 use crate::Stream;
 
 /// How long the other end has to take its leave.
@@ -16,18 +16,18 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// A stream that takes its leave when it is dropped: what TLS has to say still goes out, tickets among it, both ends are
 /// told of the end, and the other one's is waited for. A stream below that breaks off would look like a lost connection.
 #[derive(Debug)]
-pub struct Parting<IO: Stream + 'static>(Option<DoorStream<IO>>);
+pub struct Parting<IO: Stream + 'static>(Option<EndpointStream<IO>>);
 
 impl<IO: Stream + 'static> Parting<IO> {
     /// Takes care of a stream's end. To be dropped inside a runtime; elsewhere it ends without a word.
     #[must_use]
-    pub fn new(stream: DoorStream<IO>) -> Self {
+    pub fn new(stream: EndpointStream<IO>) -> Self {
         Self(Some(stream))
     }
 
     fn with<T>(
         &mut self,
-        f: impl FnOnce(Pin<&mut DoorStream<IO>>) -> Poll<io::Result<T>>,
+        f: impl FnOnce(Pin<&mut EndpointStream<IO>>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         match &mut self.0 {
             Some(stream) => f(Pin::new(stream)),

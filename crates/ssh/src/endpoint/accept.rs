@@ -10,7 +10,7 @@ use sallyport_sal::tls::rustls::{Connection, HandshakeKind, ServerConfig, Server
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{DoorError, DoorStream, Tickets};
+use super::{EndpointError, EndpointStream, Tickets};
 
 /// Whether early data may be read before the handshake is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Early {
 /// A client that has come as far as its certificate. Dropped, it is refused: nothing was read from it.
 #[derive(Debug)]
 pub struct Accepted<IO> {
-    stream: DoorStream<IO>,
+    stream: EndpointStream<IO>,
     counter: Arc<Counter>,
 }
 
@@ -34,7 +34,7 @@ pub struct Accepted<IO> {
 ///
 /// # Errors
 /// The stream's; and of kind `InvalidData` for a client that does not speak TLS as it should, or is refused, which it was
-/// told then, or whose ticket was brought before ([`DoorError::Repeated`]), which it was not.
+/// told then, or whose ticket was brought before ([`EndpointError::Repeated`]), which it was not.
 pub async fn accept<IO>(
     io: IO,
     config: &ServerConfig,
@@ -48,18 +48,18 @@ where
     let mut config = config.clone();
     config.session_storage = Arc::clone(&counter) as _;
     let tls = ServerConnection::new(Arc::new(config)).map_err(io::Error::other)?;
-    let mut stream = DoorStream::new(io, Connection::Server(tls));
+    let mut stream = EndpointStream::new(io, Connection::Server(tls));
     while stream.tls().is_handshaking() && stream.tls().handshake_kind() != Some(HandshakeKind::Resumed) {
         poll_fn(|context| stream.poll_handshake(context)).await?;
         // Told that its flight was not read, an honest client says it again, and a carrier that has brought it here by
         // itself before would have had it done twice.
         if counter.has_seen_before() {
-            return Err(DoorError::Repeated.into());
+            return Err(EndpointError::Repeated.into());
         }
     }
     // A client that asks for no protocol in particular would pass; it is none of ours.
     if stream.tls().alpn_protocol().is_none() || stream.tls().peer_certificates().is_none() {
-        return Err(DoorError::Unproven.into());
+        return Err(EndpointError::Unproven.into());
     }
     Ok(Accepted { stream, counter })
 }
@@ -80,7 +80,7 @@ impl<IO> Accepted<IO> {
     /// Lets the client in: its certificate was verified now, and is good until then, which is how long the tickets are
     /// that it gets.
     #[must_use]
-    pub fn admit(mut self, until: OffsetDateTime, early: Early) -> DoorStream<IO> {
+    pub fn admit(mut self, until: OffsetDateTime, early: Early) -> EndpointStream<IO> {
         self.counter.admit(until);
         self.stream.hold(early == Early::AfterHandshake);
         self.stream

@@ -15,12 +15,12 @@ use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::records::Records;
-use super::{DoorError, reason};
+use super::{EndpointError, reason};
 
 /// A TLS connection over another stream. On a client, what is written before the handshake is over goes as early data,
 /// where the node allows it, and is said again where the node has not taken it.
 #[derive(Debug)]
-pub struct DoorStream<IO> {
+pub struct EndpointStream<IO> {
     io: IO,
     tls: Connection,
     /// Nothing was heard yet.
@@ -45,7 +45,7 @@ pub struct DoorStream<IO> {
     writer: Option<Waker>,
 }
 
-impl<IO> DoorStream<IO> {
+impl<IO> EndpointStream<IO> {
     pub(super) fn new(io: IO, tls: Connection) -> Self {
         Self {
             io,
@@ -76,7 +76,7 @@ impl<IO> DoorStream<IO> {
 
     /// For a carrier that sends the same first flight again when its way was lost before anything came back: it sets
     /// this first. A node takes the ticket of the flight once; when it does not take it, it may have done so before, and
-    /// what was said early is not said again but is an error ([`DoorError::Unknown`]). The same where a node that knows
+    /// what was said early is not said again but is an error ([`EndpointError::Unknown`]). The same where a node that knows
     /// nothing of the ticket answers late.
     #[must_use]
     pub fn repeated(&self) -> Arc<AtomicBool> {
@@ -131,11 +131,11 @@ impl<IO> DoorStream<IO> {
     }
 }
 
-impl<IO: AsyncRead + AsyncWrite + Unpin> DoorStream<IO> {
+impl<IO: AsyncRead + AsyncWrite + Unpin> EndpointStream<IO> {
     /// Waits for the end of the handshake.
     ///
     /// # Errors
-    /// The stream's; of kind `InvalidData` when one end refuses the other, with [`DoorError::NotSpoken`] inside when the
+    /// The stream's; of kind `InvalidData` when one end refuses the other, with [`EndpointError::NotSpoken`] inside when the
     /// far end does not speak TLS.
     pub async fn handshake(&mut self) -> io::Result<()> {
         while self.tls.is_handshaking() {
@@ -172,7 +172,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> DoorStream<IO> {
     fn known(&self, error: io::Error) -> io::Error {
         let open = self.unanswered.load(Ordering::Acquire);
         if open && reason(&error).is_none() && refusal(&error).is_none() {
-            return DoorError::Unknown.into();
+            return EndpointError::Unknown.into();
         }
         error
     }
@@ -180,7 +180,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> DoorStream<IO> {
     /// Takes what has come from below; zero at its end.
     fn poll_hear(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         match ready!(self.poll_heard(context)) {
-            Ok(0) if self.unanswered.load(Ordering::Acquire) => Poll::Ready(Err(DoorError::Unknown.into())),
+            Ok(0) if self.unanswered.load(Ordering::Acquire) => {
+                Poll::Ready(Err(EndpointError::Unknown.into()))
+            }
             heard => Poll::Ready(heard.map_err(|error| self.known(error))),
         }
     }
@@ -200,7 +202,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> DoorStream<IO> {
             && std::mem::take(&mut self.unheard)
             && !is_tls(first)
         {
-            return Poll::Ready(Err(DoorError::NotSpoken.into()));
+            return Poll::Ready(Err(EndpointError::NotSpoken.into()));
         }
         if shakes_as_server && !self.records.is_whole() {
             return Poll::Ready(Ok(count));
@@ -236,7 +238,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> DoorStream<IO> {
         let early = std::mem::take(&mut self.early);
         let in_time = self.early_since.is_none_or(|since| since.elapsed() < AGAIN_WITHIN);
         if !early.is_empty() && !self.was_early() && (self.repeated.load(Ordering::Acquire) || !in_time) {
-            return Err(DoorError::Unknown.into());
+            return Err(EndpointError::Unknown.into());
         }
         self.unanswered.store(false, Ordering::Release);
         if early.is_empty() || self.was_early() {
@@ -314,7 +316,7 @@ fn is_tls(first: u8) -> bool {
     (0x14..=0x17).contains(&first)
 }
 
-impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for DoorStream<IO> {
+impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for EndpointStream<IO> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -345,7 +347,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for DoorStream<IO> {
     }
 }
 
-impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for DoorStream<IO> {
+impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for EndpointStream<IO> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! The stream of the native front door: who gets in, what a ticket is worth, and what a carrier gains by sending a
+//! The stream of the native endpoint: who gets in, what a ticket is worth, and what a carrier gains by sending a
 //! flight again.
 
 pub(crate) mod cluster;
@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use cluster::{Cluster, Guest, Node};
 use sallyport_ca::{CaError, tls};
-use sallyport_ssh::door::{DoorError, DoorStream, Early, Tickets, reason};
+use sallyport_ssh::endpoint::{Early, EndpointError, EndpointStream, Tickets, reason};
 use time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
@@ -82,7 +82,7 @@ async fn a_flight_that_its_carrier_repeated_is_not_said_a_third_time() {
     let client = cluster.client(&alice, "web-1");
     cluster.talk(&node, &client).await;
     let (near, far) = duplex(1 << 20);
-    let mut stream = DoorStream::connect(near, &client, cluster.now).unwrap();
+    let mut stream = EndpointStream::connect(near, &client, cluster.now).unwrap();
     stream.write_all(ASKED).await.unwrap();
     stream.repeated().store(true, Ordering::Release);
     let node = node.restarted();
@@ -91,7 +91,7 @@ async fn a_flight_that_its_carrier_repeated_is_not_said_a_third_time() {
         async move { node.serve(far, &config, Early::AtOnce).await }
     });
     let error = stream.read_to_end(&mut Vec::new()).await.unwrap_err();
-    assert_eq!(reason(&error), Some(DoorError::Unknown));
+    assert_eq!(reason(&error), Some(EndpointError::Unknown));
     drop(stream);
     let _ = serving.await.unwrap();
     assert!(node.asked().is_empty());
@@ -174,9 +174,9 @@ async fn a_node_that_knows_ssh_alone_is_told_apart() {
     let alice = cluster.user("alice", Duration::HOUR);
     let (near, mut far) = duplex(1 << 16);
     far.write_all(b"SSH-2.0-Sallyport_0.1\r\n").await.unwrap();
-    let mut stream = DoorStream::connect(near, &cluster.client(&alice, "web-1"), cluster.now).unwrap();
+    let mut stream = EndpointStream::connect(near, &cluster.client(&alice, "web-1"), cluster.now).unwrap();
     let error = stream.handshake().await.unwrap_err();
-    assert_eq!(reason(&error), Some(DoorError::NotSpoken));
+    assert_eq!(reason(&error), Some(EndpointError::NotSpoken));
 }
 
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn many_bytes_go_both_ways_whatever_is_early() {
             let (node, config) = (node.clone(), cluster.server(&node));
             async move { node.echo(far, &config).await }
         });
-        let stream = DoorStream::connect(near, &client, cluster.now).unwrap();
+        let stream = EndpointStream::connect(near, &client, cluster.now).unwrap();
         let (mut reading, mut writing) = tokio::io::split(stream);
         let write = async {
             for piece in sent.chunks(piece) {
@@ -225,7 +225,7 @@ async fn a_stream_that_is_dropped_takes_its_leave_and_leaves_tickets() {
             let (node, config) = (node.clone(), cluster.server(&node));
             async move { node.serve_and_drop(far, &config).await }
         });
-        let mut stream = DoorStream::connect(near, &client, cluster.now).unwrap();
+        let mut stream = EndpointStream::connect(near, &client, cluster.now).unwrap();
         assert_eq!(stream.is_early(), round > 0, "round {round}");
         stream.write_all(ASKED).await.unwrap();
         let mut heard = Vec::new();
@@ -270,12 +270,12 @@ mod attacks {
     async fn spoken(
         cluster: &Cluster,
         node: &Node,
-    ) -> (DoorStream<tokio::io::DuplexStream>, tokio::io::DuplexStream) {
+    ) -> (EndpointStream<tokio::io::DuplexStream>, tokio::io::DuplexStream) {
         let alice = cluster.user("alice", Duration::HOUR);
         let client = cluster.client(&alice, "web-1");
         cluster.talk(node, &client).await;
         let (near, far) = duplex(1 << 20);
-        let mut stream = DoorStream::connect(near, &client, cluster.now).unwrap();
+        let mut stream = EndpointStream::connect(near, &client, cluster.now).unwrap();
         stream.write_all(ASKED).await.unwrap();
         stream.flush().await.unwrap();
         (stream, far)
@@ -299,7 +299,7 @@ mod attacks {
         assert!(cluster.replay(&node, &flight).await.early_read);
         drop(far);
         let error = stream.read_to_end(&mut Vec::new()).await.unwrap_err();
-        assert_eq!(reason(&error), Some(DoorError::Unknown), "{error}");
+        assert_eq!(reason(&error), Some(EndpointError::Unknown), "{error}");
         assert_eq!(node.asked().len(), before, "the replay of the test reads by itself");
     }
 
@@ -321,7 +321,7 @@ mod attacks {
         let carrying =
             tokio::spawn(async move { tokio::io::copy_bidirectional(&mut far, &mut onward).await });
         let error = stream.read_to_end(&mut Vec::new()).await.unwrap_err();
-        assert_eq!(reason(&error), Some(DoorError::Unknown), "{error}");
+        assert_eq!(reason(&error), Some(EndpointError::Unknown), "{error}");
         drop(stream);
         let _ = carrying.await.unwrap();
         assert!(serving.await.unwrap().is_err());
@@ -336,7 +336,7 @@ mod attacks {
         flight(&mut far).await;
         far.write_all(b"SSH-2.0-OpenSSH_9.9\r\n").await.unwrap();
         let error = stream.read_to_end(&mut Vec::new()).await.unwrap_err();
-        assert_eq!(reason(&error), Some(DoorError::NotSpoken), "{error}");
+        assert_eq!(reason(&error), Some(EndpointError::NotSpoken), "{error}");
         assert!(stream.unanswered().load(Ordering::Acquire));
     }
 }

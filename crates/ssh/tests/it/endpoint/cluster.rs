@@ -16,12 +16,12 @@ use sallyport_sal::tls::rustls::ServerConfig;
 use sallyport_sal::tls::rustls::pki_types::UnixTime;
 use sallyport_sal::tls::rustls::time_provider::TimeProvider;
 use sallyport_sal::{KeyPurpose, Suite};
-use sallyport_ssh::door::{DoorStream, Early, Parting, Tickets, accept};
+use sallyport_ssh::endpoint::{Early, EndpointStream, Parting, Tickets, accept};
 use time::{Duration, OffsetDateTime};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use uuid::Uuid;
 
-use crate::door::{ANSWERED, ASKED};
+use crate::endpoint::{ANSWERED, ASKED};
 
 const ALPN: &[u8] = b"sallyport-native/1";
 
@@ -196,7 +196,7 @@ impl Cluster {
         });
         let mut carrier = Carrier::new(near);
         let outcome = async {
-            let mut stream = DoorStream::connect(&mut carrier, client, self.now)?;
+            let mut stream = EndpointStream::connect(&mut carrier, client, self.now)?;
             let said_early = stream.is_early();
             stream.write_all(ASKED).await?;
             stream.flush().await?;
@@ -225,7 +225,7 @@ impl Cluster {
     /// The first flight of a client with a ticket, which reaches nobody.
     pub(crate) async fn record(&self, client: &NodeClient) -> Vec<u8> {
         let (near, mut far) = duplex(1 << 20);
-        let mut stream = DoorStream::connect(near, client, self.now).unwrap();
+        let mut stream = EndpointStream::connect(near, client, self.now).unwrap();
         assert!(stream.is_early());
         stream.write_all(ASKED).await.unwrap();
         stream.flush().await.unwrap();
@@ -361,7 +361,7 @@ impl Carrier {
     }
 }
 
-fn stream_flights(stream: &mut DoorStream<&mut Carrier>) -> usize {
+fn stream_flights(stream: &mut EndpointStream<&mut Carrier>) -> usize {
     stream.get_ref().flights
 }
 

@@ -1,4 +1,4 @@
-//! The stream of a node's native front door: mutual TLS 1.3 from the user's program to the node, inside whatever carries
+//! The stream of a node's native endpoint: mutual TLS 1.3 from the user's program to the node, inside whatever carries
 //! it. What is said inside is not known here.
 //!
 //! A first connection takes one handshake. Later ones bring a ticket of the node, and with it their first bytes as early
@@ -21,7 +21,7 @@ use std::io;
 pub use accept::{Accepted, Early, accept};
 pub use parting::Parting;
 pub use sallyport_ca::tls::Tickets;
-pub use stream::DoorStream;
+pub use stream::EndpointStream;
 
 /// The first byte of a TLS connection: a record with a handshake message (RFC 8446 §5.1).
 pub const TLS_HANDSHAKE: u8 = 0x16;
@@ -29,7 +29,7 @@ pub const TLS_HANDSHAKE: u8 = 0x16;
 /// Why a stream is not what was expected; inside an [`io::Error`], where [`reason`] finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum DoorError {
+pub enum EndpointError {
     /// The peer: it answered, and not in TLS. A node that knows SSH alone greets so.
     NotSpoken,
     /// The peer: it showed no certificate, or does not speak what was asked for.
@@ -40,7 +40,7 @@ pub enum DoorError {
     Repeated,
 }
 
-impl fmt::Display for DoorError {
+impl fmt::Display for EndpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotSpoken => "the far end answered, but not in TLS",
@@ -53,16 +53,16 @@ impl fmt::Display for DoorError {
     }
 }
 
-impl std::error::Error for DoorError {}
+impl std::error::Error for EndpointError {}
 
-impl From<DoorError> for io::Error {
-    fn from(error: DoorError) -> Self {
+impl From<EndpointError> for io::Error {
+    fn from(error: EndpointError) -> Self {
         Self::new(io::ErrorKind::InvalidData, error)
     }
 }
 
 /// Which of these errors an I/O error is.
 #[must_use]
-pub fn reason(error: &io::Error) -> Option<DoorError> {
+pub fn reason(error: &io::Error) -> Option<EndpointError> {
     error.get_ref().and_then(|inner| inner.downcast_ref()).copied()
 }
