@@ -3,6 +3,7 @@
 mod agent;
 mod attacks;
 mod client;
+mod clients;
 mod copy;
 mod custody;
 mod cut;
