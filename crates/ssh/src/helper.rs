@@ -69,13 +69,13 @@ fn become_session(arguments: &[OsString]) -> Result<ExitCode, HelperError> {
             let (spec, command) = pam_session::join()?;
             take_terminal(&spec)?;
             let account = Account::find(&spec.login)?;
-            account.check_it().map_err(HelperError::AsAccount)?;
+            account.check_it()?;
             return serve(&account, &spec, OsStr::from_bytes(&command), std::env::vars_os().collect());
         }
         None => {}
     }
     let command = arguments.first().map(OsString::as_os_str);
-    let text = std::env::var(SPEC).map_err(|_| HelperError::NotForPeople)?;
+    let text = std::env::var(SPEC).map_err(|_| HelperError::NotForPeople { argument: ARGUMENT })?;
     if text == WAIT {
         start_session()?;
         // A node that ends, or needs it no more, says nothing.
@@ -133,7 +133,7 @@ fn go_on(spec: Spec, command: &OsStr) -> Result<ExitCode, HelperError> {
     }
     surroundings::limit_files();
     surroundings::let_go();
-    account.become_it().map_err(HelperError::AsAccount)?;
+    account.become_it()?;
     serve(&account, &spec, command, Vec::new())
 }
 
@@ -167,8 +167,8 @@ fn serve(
         Work::Shell => Err(exec(account, None, environment)),
         Work::Exec => Err(exec(account, Some(command), environment)),
         Work::Account => Err(HelperError::NotAsked),
-        Work::Connect => socket::give_connected(Path::new(command)).map_err(HelperError::AsAccount),
-        Work::Listen => socket::give_listening(Path::new(command)).map_err(HelperError::AsAccount),
+        Work::Connect => Ok(socket::give_connected(Path::new(command))?),
+        Work::Listen => Ok(socket::give_listening(Path::new(command))?),
     }
 }
 

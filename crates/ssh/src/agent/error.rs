@@ -3,9 +3,6 @@
 use sallyport_access::{HostId, HostRole};
 use sallyport_ca::CaError;
 
-use super::MAX_QUESTIONS;
-use super::signer::MAX_SIGNATURES;
-
 /// Why there is no signature of a login. What it says completes "your agent did not sign: ".
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
@@ -32,8 +29,11 @@ pub enum AgentError {
 
     // Ourselves.
     /// One login takes fewer.
-    #[error("more than {MAX_QUESTIONS} questions to the agent of one connection")]
-    TooMany,
+    #[error("more than {most} questions to the agent of one connection")]
+    TooMany {
+        /// As many are taken.
+        most: usize,
+    },
     /// The certificate that was shown cannot be written.
     #[error(transparent)]
     Certificate(#[from] ssh_key::Error),
@@ -61,8 +61,8 @@ pub(super) enum Asked {
     NoServer,
     #[error("a login on a server that the authority does not name as one of `trust: user` ({0})")]
     NotVouched(HostId),
-    #[error("more than {MAX_SIGNATURES} signatures")]
-    Signatures,
+    #[error("more than {0} signatures")]
+    Signatures(usize),
     #[error("a host key that is none")]
     NoHostKey,
     #[error("a server with a plain host key; one with a certificate was expected (sallyport join openssh)")]

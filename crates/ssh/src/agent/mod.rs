@@ -68,7 +68,7 @@ impl UserAgent {
 
     async fn ask(&self, message: Vec<u8>) -> Result<Answer, AgentError> {
         if self.asked.fetch_add(1, Ordering::Relaxed) >= MAX_QUESTIONS {
-            return Err(AgentError::TooMany);
+            return Err(AgentError::TooMany { most: MAX_QUESTIONS });
         }
         let (answer, answered) = oneshot::channel();
         let question = Question { message: message.into(), answer };

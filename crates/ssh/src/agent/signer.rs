@@ -14,7 +14,7 @@ use super::messages::{Answer, LoginRequest, Question, line};
 use crate::client::Credentials;
 
 /// Signatures of one login that is tried again.
-pub(super) const MAX_SIGNATURES: usize = 2;
+const MAX_SIGNATURES: usize = 2;
 
 /// What was asked for and not done. It ends the connection: an honest proxy asks for nothing of the kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -115,7 +115,7 @@ impl LoginSigner {
                 }
                 self.check_login(&own, data)?;
                 if self.signed >= MAX_SIGNATURES {
-                    return Err(Asked::Signatures);
+                    return Err(Asked::Signatures(MAX_SIGNATURES));
                 }
                 self.signed += 1;
                 let signature =

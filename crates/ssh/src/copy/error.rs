@@ -5,8 +5,6 @@ use std::io;
 use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::protocol::StatusCode;
 
-use super::remote::{MAX_MATCHES, MOST_ENTRIES, MOST_NAME_BYTES};
-
 /// Why nothing could be copied at all.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -115,8 +113,8 @@ pub(crate) enum ListError {
     #[error("the connection was lost")]
     Lost,
     /// It does not end.
-    #[error("the node lists more than {MOST_ENTRIES} names, or {} MiB of them", MOST_NAME_BYTES >> 20)]
-    Endless,
+    #[error("the node lists more than {names} names, or {mebibytes} MiB of them")]
+    Endless { names: usize, mebibytes: usize },
 }
 
 /// Why one file was not copied.
@@ -149,8 +147,8 @@ pub(crate) enum FileError {
     // The user.
     #[error("no file fits the pattern")]
     NoMatch,
-    #[error("more than {MAX_MATCHES} files fit the pattern")]
-    Matches,
+    #[error("more than {0} files fit the pattern")]
+    Matches(usize),
 
     // This machine.
     #[error("{}", local_words(.0))]

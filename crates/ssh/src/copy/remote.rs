@@ -31,16 +31,16 @@ const SAFE_CHUNK_BYTES: u32 = 32 * 1024;
 const REQUEST_TIMEOUT_SECS: u64 = 24 * 60 * 60;
 
 /// Names in one directory, at most.
-pub(super) const MOST_ENTRIES: usize = 1_000_000;
+const MOST_ENTRIES: usize = 1_000_000;
 
 /// Bytes of the names in one directory, at most.
-pub(super) const MOST_NAME_BYTES: usize = 64 << 20;
+const MOST_NAME_BYTES: usize = 64 << 20;
 
 /// Bytes of a name, at most: file systems here take no longer ones.
 const LONGEST_NAME: usize = 255;
 
 /// Most names that one pattern may stand for.
-pub(super) const MAX_MATCHES: usize = 100_000;
+const MAX_MATCHES: usize = 100_000;
 
 /// A node's files.
 #[derive(Clone)]
@@ -184,7 +184,8 @@ impl Remote {
                     count += names.files.len();
                     bytes += names.files.iter().map(|file| file.filename.len()).sum::<usize>();
                     if count > MOST_ENTRIES || bytes > MOST_NAME_BYTES {
-                        break Err(ListError::Endless);
+                        let (names, mebibytes) = (MOST_ENTRIES, MOST_NAME_BYTES >> 20);
+                        break Err(ListError::Endless { names, mebibytes });
                     }
                     entries.extend(
                         names
@@ -245,7 +246,7 @@ impl Remote {
                         next.push(join(base, &entry.name));
                     }
                     if next.len() > MAX_MATCHES {
-                        return Err(FileError::Matches);
+                        return Err(FileError::Matches(MAX_MATCHES));
                     }
                 }
             }

@@ -3,16 +3,14 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::pam_session::{PLACES, SERVICE};
-use super::spec::ARGUMENT;
-use crate::session::StartError;
+use crate::session::{AccountError, SocketError, StartError};
 
 /// What went wrong in a session's process, by who is to blame.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HelperError {
     // A person who has started it.
-    #[error("{ARGUMENT} is for the node's own use; to log in, use: sallyport ssh")]
-    NotForPeople,
+    #[error("{argument} is for the node's own use; to log in, use: sallyport ssh")]
+    NotForPeople { argument: &'static str },
 
     // The node.
     #[error("the session is not described: {0}")]
@@ -34,19 +32,18 @@ pub(super) enum HelperError {
     )]
     NoPam,
     #[error(
-        "this node is to open PAM sessions, and {} is gone; its administrator can install util-linux, or remove \
-         node.pam_session",
-        PLACES[0]
+        "this node is to open PAM sessions, and {place} is gone; its administrator can install util-linux, or remove \
+         node.pam_session"
     )]
-    NoRunuser,
+    NoRunuser { place: &'static str },
     #[cfg(feature = "pam")]
     #[error("PAM cannot be asked about the account {login}: {error}")]
     PamUnasked { login: String, error: nonstick::ErrorCode },
     #[cfg(feature = "pam")]
     #[error("this machine refuses the account {login} (PAM service {service}): {reason}")]
     PamRefused { login: String, service: String, reason: String },
-    #[error("this machine opens no session for the account {login} (PAM service {SERVICE}): {said}")]
-    NoPamSession { login: String, said: String },
+    #[error("this machine opens no session for the account {login} (PAM service {service}): {said}")]
+    NoPamSession { login: String, service: &'static str, said: String },
     #[error("PAM has opened no session for the account {login} in {seconds} s")]
     PamSilent { login: String, seconds: u64 },
     /// As the machine's file says it.
@@ -65,9 +62,10 @@ pub(super) enum HelperError {
     Below(String),
     #[error("cannot run {account}'s shell {}: {error}", shell.display())]
     Shell { account: String, shell: PathBuf, error: io::Error },
-    /// What the account may not do, or its sockets do not.
-    #[error("{0}")]
-    AsAccount(String),
+    #[error(transparent)]
+    Become(#[from] AccountError),
+    #[error(transparent)]
+    Socket(#[from] SocketError),
 
     // The system.
     #[error("cannot learn whether this process is traced: the system does not say")]

@@ -35,8 +35,7 @@ use crate::processes::Process;
 /// The file in `/etc/pam.d` that says what a session is; runuser has no other.
 pub const SERVICE: &str = "runuser";
 /// Where runuser is.
-pub(super) const PLACES: [&str; 4] =
-    ["/usr/sbin/runuser", "/sbin/runuser", "/usr/bin/runuser", "/bin/runuser"];
+const PLACES: [&str; 4] = ["/usr/sbin/runuser", "/sbin/runuser", "/usr/bin/runuser", "/bin/runuser"];
 /// The first argument of a process below runuser. Other session processes are started with one argument at most.
 const BELOW: &str = "--below-pam";
 const ANCHOR: &str = "anchor";
@@ -108,7 +107,8 @@ pub(super) fn open(
     signals: &SignalFd,
     node: Option<&OwnedFd>,
 ) -> Result<Opened, HelperError> {
-    let program = program().ok_or(HelperError::NoRunuser)?;
+    let [place, ..] = PLACES;
+    let program = program().ok_or(HelperError::NoRunuser { place })?;
     surroundings::limit_files();
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let (line, theirs) = UnixStream::pair().map_err(HelperError::system("make a pair of sockets"))?;
@@ -237,7 +237,7 @@ pub(super) fn one_line(said: &str) -> String {
 fn refusal(login: &str, said: &str) -> HelperError {
     let said = one_line(said);
     let said = if said.is_empty() { "runuser gives no reason".to_owned() } else { said };
-    HelperError::NoPamSession { login: login.to_owned(), said }
+    HelperError::NoPamSession { login: login.to_owned(), service: SERVICE, said }
 }
 
 /// Lets runuser close what it has opened.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{Gid, Uid, User};
 
-use super::error::StartError;
+use super::error::{AccountError, StartError};
 
 /// An account that sessions can run as.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,38 +70,37 @@ impl Account {
     /// Becomes this account for good: groups, group, user. A process that is this account already stays as it is.
     ///
     /// # Errors
-    /// What failed, for the person in front of the session.
-    pub(crate) fn become_it(&self) -> Result<(), String> {
+    /// [`AccountError`].
+    pub(crate) fn become_it(&self) -> Result<(), AccountError> {
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
         if nix::unistd::geteuid().is_root() {
-            let name = CString::new(self.name.as_str())
-                .map_err(|_| format!("the account name {:?} contains NUL", self.name))?;
-            let failed = |what: &str, error: nix::Error| format!("cannot {what}: {}", error.desc());
-            nix::unistd::initgroups(&name, gid).map_err(|error| failed("set the groups", error))?;
-            nix::unistd::setgid(gid).map_err(|error| failed("set the group", error))?;
-            nix::unistd::setuid(uid).map_err(|error| failed("set the user", error))?;
+            let name = CString::new(self.name.as_str()).map_err(|_| AccountError::Name(self.name.clone()))?;
+            let failed = |doing| move |error| AccountError::System { doing, error };
+            nix::unistd::initgroups(&name, gid).map_err(failed("set the groups"))?;
+            nix::unistd::setgid(gid).map_err(failed("set the group"))?;
+            nix::unistd::setuid(uid).map_err(failed("set the user"))?;
         }
         if nix::unistd::getuid() != uid || nix::unistd::geteuid() != uid {
-            return Err(format!("this process is not {} and cannot become it", self.name));
+            return Err(AccountError::Fixed(self.name.clone()));
         }
         if !uid.is_root() && nix::unistd::setuid(Uid::from_raw(0)).is_ok() {
-            return Err("privileges could be regained after they were dropped".to_owned());
+            return Err(AccountError::Regained);
         }
         Ok(())
     }
 
-    /// Checks that somebody else has made this process the account.
+    /// Checks that runuser has made this process the account.
     ///
     /// # Errors
-    /// When it is another, for the person in front of the session.
-    pub(crate) fn check_it(&self) -> Result<(), String> {
-        let users =
-            nix::unistd::getresuid().map_err(|error| format!("cannot learn the user: {}", error.desc()))?;
+    /// [`AccountError`].
+    pub(crate) fn check_it(&self) -> Result<(), AccountError> {
+        let users = nix::unistd::getresuid()
+            .map_err(|error| AccountError::System { doing: "learn the user", error })?;
         let uid = Uid::from_raw(self.uid);
         if [users.real, users.effective, users.saved].iter().all(|user| *user == uid) {
             return Ok(());
         }
-        Err(format!("this process was to be {} and is not", self.name))
+        Err(AccountError::Other(self.name.clone()))
     }
 }
 

@@ -43,3 +43,42 @@ pub enum StartError {
         source: io::Error,
     },
 }
+
+/// Why a process is not the account that it should be.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AccountError {
+    /// No system call takes such a name.
+    #[error("the account name {0:?} contains NUL")]
+    Name(String),
+    /// This process may not become another account.
+    #[error("this process is not {0} and cannot become it")]
+    Fixed(String),
+    /// It was made another account.
+    #[error("this process was to be {0} and is not")]
+    Other(String),
+    /// It could become root again.
+    #[error("privileges could be regained after they were dropped")]
+    Regained,
+    /// The system does not do it.
+    #[error("cannot {doing}: {}", .error.desc())]
+    System {
+        /// Completes "cannot …".
+        doing: &'static str,
+        /// What it says.
+        error: nix::Error,
+    },
+}
+
+/// Why an account's process hands over no socket.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SocketError {
+    /// The system's word to the account.
+    #[error(transparent)]
+    Refused(#[from] io::Error),
+    /// A message carries no descriptor here.
+    #[error("there is no room for a descriptor")]
+    NoRoom,
+    /// The node takes none.
+    #[error("cannot hand the socket over: {0}")]
+    NotHanded(rustix::io::Errno),
+}

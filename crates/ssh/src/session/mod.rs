@@ -34,6 +34,7 @@ use serde::{Deserialize, Serialize};
 
 pub use account::Account;
 pub use error::StartError;
+pub(crate) use error::{AccountError, SocketError};
 pub use left::Ends;
 pub use logins::LoginRecords;
 pub use process::{Running, start};

@@ -26,6 +26,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use super::error::SocketError;
 use super::{Account, Helper};
 use crate::helper::{self, Spec, Work};
 
@@ -131,17 +132,17 @@ fn receive(from: &UnixStream) -> io::Result<Result<OwnedFd, String>> {
 }
 
 /// In the account's process: connects and hands the connection over.
-pub(crate) fn give_connected(path: &Path) -> Result<ExitCode, String> {
-    let socket = std_net::UnixStream::connect(path).map_err(|error| error.to_string())?;
+pub(crate) fn give_connected(path: &Path) -> Result<ExitCode, SocketError> {
+    let socket = std_net::UnixStream::connect(path)?;
     give(&socket.into())?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// In the account's process: binds, hands the socket over, and stays to remove it.
-pub(crate) fn give_listening(path: &Path) -> Result<ExitCode, String> {
+pub(crate) fn give_listening(path: &Path) -> Result<ExitCode, SocketError> {
     // For the account alone, as sshd's StreamLocalBindMask has it.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
-    let socket = std_net::UnixListener::bind(path).map_err(|error| error.to_string())?;
+    let socket = std_net::UnixListener::bind(path)?;
     let made = identity(path);
     let given = give(&socket.into());
     if given.is_ok() {
@@ -160,12 +161,12 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     Some((about.dev(), about.ino()))
 }
 
-fn give(socket: &OwnedFd) -> Result<(), String> {
+fn give(socket: &OwnedFd) -> Result<(), SocketError> {
     let descriptors = [socket.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-        return Err("there is no room for a descriptor".to_owned());
+        return Err(SocketError::NoRoom);
     }
     let sent = rustix::net::sendmsg(
         rustix::stdio::stdin(),
@@ -173,5 +174,5 @@ fn give(socket: &OwnedFd) -> Result<(), String> {
         &mut control,
         SendFlags::NOSIGNAL,
     );
-    sent.map(|_| ()).map_err(|error| format!("cannot hand the socket over: {error}"))
+    sent.map(|_| ()).map_err(SocketError::NotHanded)
 }
