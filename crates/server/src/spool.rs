@@ -2,9 +2,10 @@
 //!
 //! Emitting never waits. A thread of its own writes events to small segment files, so that a slow disk slows nobody
 //! down; a task sends closed segments in order and removes each once the authority has it on disk. Sending one twice
-//! is harmless, the authority knows events by id. When the bound is reached or the disk is full, new events are dropped
-//! and counted, and an event says so in their place as soon as there is room: a gap in the audit log is one that is said.
-//! So is what may have been lost with a process that was killed: the next one finds the spool open.
+//! is harmless, the authority knows events by id. Where the authority does not keep up, the writer stops closing segments by time
+//! and fills them, so that few files wait and each event has its place on disk until the bound in bytes. When that bound is reached
+//! or the disk is full, new events are dropped and counted, and an event says so in their place as soon as there is room: a gap in
+//! the audit log is one that is said. So is what may have been lost with a process that was killed: the next one finds the spool open.
 
 mod delivery;
 
@@ -21,7 +22,7 @@ pub(crate) use delivery::MAY_NOT_REPORT;
 use metrics::counter;
 use sallyport_audit::{Code, Event, Sink};
 use time::OffsetDateTime;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 use uuid::Uuid;
@@ -36,6 +37,8 @@ const QUEUE_EVENTS: usize = 8_192;
 const SEGMENT_TIME: Duration = Duration::from_millis(200);
 /// Or at this size, which fits into one call.
 const SEGMENT_BYTES: usize = 256 * 1024;
+/// Closed segments that may wait for the authority before the writer closes them by size alone.
+const CLOSED_SEGMENTS: usize = 1_024;
 /// How soon it is tried again to say what was lost, where nothing else is to be written.
 const SAY_AGAIN: Duration = Duration::from_secs(2);
 const SUFFIX: &str = "jsonl";
@@ -96,6 +99,14 @@ struct Segment {
 
 /// Starts the writer; gives the sink and the task that sends.
 pub(crate) fn open(directory: &Path, limit_bytes: u64) -> Result<(Spool, Sender), ServerError> {
+    open_bounded(directory, limit_bytes, CLOSED_SEGMENTS)
+}
+
+fn open_bounded(
+    directory: &Path,
+    limit_bytes: u64,
+    closed_segments: usize,
+) -> Result<(Spool, Sender), ServerError> {
     files::private_directory(directory)?;
     let failed = |source| ServerError::File { action: "read", path: directory.to_owned(), source };
     let mut leftovers = Vec::new();
@@ -110,19 +121,20 @@ pub(crate) fn open(directory: &Path, limit_bytes: u64) -> Result<(Spool, Sender)
     leftovers.sort_by(|left, right| left.path.cmp(&right.path));
     let unclosed = directory.join(OPEN).exists();
     let waiting = Arc::new(Waiting::default());
-    let (closed, segments) = mpsc::unbounded_channel();
-    let (progress, seen) = watch::channel(Progress::default());
-    for segment in leftovers {
-        waiting.bytes.fetch_add(segment.bytes, Ordering::Relaxed);
-        progress.send_modify(|progress| progress.unsent += 1);
-        let _ = closed.send(segment);
-    }
+    let unsent = leftovers.len() as u64;
+    waiting.bytes.fetch_add(leftovers.iter().map(|segment| segment.bytes).sum(), Ordering::Relaxed);
+    let (progress, seen) = watch::channel(Progress { flushed: 0, unsent });
+    // As many full segments as `limit_bytes` has room for, and one that is closed while it is not full.
+    let full_segments = usize::try_from(limit_bytes / SEGMENT_BYTES as u64).unwrap_or(usize::MAX / 2) + 1;
+    let capacity = full_segments.saturating_add(closed_segments).min(Semaphore::MAX_PERMITS);
+    let (closed, segments) = mpsc::channel(capacity);
     let (queue, commands) = sync_channel(QUEUE_EVENTS);
     let writer = Writer {
         directory: directory.to_owned(),
         limit_bytes,
         waiting: Arc::clone(&waiting),
         closed,
+        full_segments,
         progress: progress.clone(),
         unclosed: AtomicBool::new(unclosed),
     };
@@ -130,7 +142,8 @@ pub(crate) fn open(directory: &Path, limit_bytes: u64) -> Result<(Spool, Sender)
     std::thread::Builder::new().name("event-spool".to_owned()).spawn(move || writer.run(&commands)).map_err(
         |source| ServerError::File { action: "start the writer of", path: directory.to_owned(), source },
     )?;
-    let sender = Sender { segments, waiting: Arc::clone(&waiting), progress };
+    let sender =
+        Sender { leftovers: leftovers.into_iter(), segments, waiting: Arc::clone(&waiting), progress };
     Ok((Spool { queue, waiting, progress: seen }, sender))
 }
 
@@ -151,8 +164,9 @@ struct Writer {
     directory: PathBuf,
     limit_bytes: u64,
     waiting: Arc<Waiting>,
-    /// Bounded by `limit_bytes` on disk: each entry is a segment file.
-    closed: mpsc::UnboundedSender<Segment>,
+    closed: mpsc::Sender<Segment>,
+    /// Places in `closed` for segments that are full. There is always one, because together those have no more than `limit_bytes`.
+    full_segments: usize,
     progress: watch::Sender<Progress>,
     /// The process before this one was killed, and that is not said yet.
     unclosed: AtomicBool,
@@ -160,10 +174,26 @@ struct Writer {
 
 struct Open {
     file: File,
-    partial: PathBuf,
     path: PathBuf,
     bytes: usize,
+    /// Of these, the disk has confirmed so many.
+    synced: usize,
+    /// When it was begun, or last not closed for want of a place.
     since: Instant,
+}
+
+impl Open {
+    fn sync(&mut self) {
+        if self.synced == self.bytes {
+            return;
+        }
+        match self.file.sync_data() {
+            Ok(()) => self.synced = self.bytes,
+            Err(error) => {
+                warn!(%error, path = %self.path.display(), "audit events may not be on disk yet");
+            }
+        }
+    }
 }
 
 impl Writer {
@@ -186,6 +216,8 @@ impl Writer {
     fn run(&self, commands: &Receiver<Command>) {
         let mut open: Option<Open> = None;
         let mut ending = false;
+        // Asked for, and not done.
+        let mut flushes = 0;
         self.say_unclosed(&mut open);
         loop {
             let gap =
@@ -208,7 +240,7 @@ impl Writer {
                     self.close(&mut open);
                     self.mark_open(false);
                     ending = true;
-                    self.progress.send_modify(|progress| progress.flushed += 1);
+                    flushes += 1;
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     self.say_lost(&mut open);
@@ -220,6 +252,10 @@ impl Writer {
                     self.mark_open(false);
                     return;
                 }
+            }
+            if flushes > 0 && open.is_none() {
+                self.progress.send_modify(|progress| progress.flushed += flushes);
+                flushes = 0;
             }
         }
     }
@@ -279,9 +315,9 @@ impl Writer {
             Some(segment) => open.insert(segment),
             None => {
                 let name = Uuid::now_v7().to_string();
-                let partial = self.directory.join(format!("{name}.{SUFFIX}"));
-                let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&partial)?;
-                open.insert(Open { file, path: partial.clone(), partial, bytes: 0, since: Instant::now() })
+                let path = self.directory.join(format!("{name}.{SUFFIX}"));
+                let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path)?;
+                open.insert(Open { file, path, bytes: 0, synced: 0, since: Instant::now() })
             }
         };
         if let Err(error) = segment.file.write_all(&line) {
@@ -294,19 +330,28 @@ impl Writer {
         Ok(true)
     }
 
+    /// Hands a segment on. One that is not full stays open where too many wait: it takes the next events, too, and its turn comes
+    /// when the authority has taken others.
     fn close(&self, open: &mut Option<Open>) {
-        let Some(segment) = open.take() else { return };
-        if let Err(error) = segment.file.sync_data() {
-            warn!(%error, path = %segment.partial.display(), "audit events may not be on disk yet");
+        let Some(mut segment) = open.take() else { return };
+        segment.sync();
+        let kept_free = if segment.bytes >= SEGMENT_BYTES { 0 } else { self.full_segments };
+        if self.closed.capacity() <= kept_free && !self.closed.is_closed() {
+            segment.since = Instant::now();
+            *open = Some(segment);
+            return;
         }
         self.progress.send_modify(|progress| progress.unsent += 1);
-        let _ = self.closed.send(Segment { path: segment.path, bytes: segment.bytes as u64 });
+        // The task that sends may be gone: then the file waits for the next process.
+        let _ = self.closed.try_send(Segment { path: segment.path, bytes: segment.bytes as u64 });
     }
 }
 
 /// Sends segments to the authority.
 pub(crate) struct Sender {
-    segments: mpsc::UnboundedReceiver<Segment>,
+    /// Of processes before this one, the oldest first.
+    leftovers: std::vec::IntoIter<Segment>,
+    segments: mpsc::Receiver<Segment>,
     waiting: Arc<Waiting>,
     progress: watch::Sender<Progress>,
 }
@@ -317,7 +362,7 @@ impl Sender {
         loop {
             let segment = tokio::select! {
                 () = stop.cancelled() => return,
-                segment = self.segments.recv() => segment,
+                segment = self.next() => segment,
             };
             let Some(segment) = segment else { return };
             tokio::select! {
@@ -325,6 +370,13 @@ impl Sender {
                 () = delivery::send(&segment.path, &client) => {}
             }
             self.taken(&segment);
+        }
+    }
+
+    async fn next(&mut self) -> Option<Segment> {
+        match self.leftovers.next() {
+            Some(segment) => Some(segment),
+            None => self.segments.recv().await,
         }
     }
 
@@ -352,7 +404,7 @@ mod tests {
     }
 
     async fn closed(sender: &mut Sender) -> Segment {
-        tokio::time::timeout(PATIENCE, sender.segments.recv()).await.unwrap().unwrap()
+        tokio::time::timeout(PATIENCE, sender.next()).await.unwrap().unwrap()
     }
 
     #[tokio::test]
@@ -406,5 +458,84 @@ mod tests {
             assert!(said.is_some() && said < after, "round {round}: {kept:?}");
             assert_eq!(sender.waiting.dropped.load(Ordering::Relaxed), 0, "round {round}");
         }
+    }
+    /// Waits until so many whole events are on disk; gives the number of their files.
+    async fn on_disk(directory: &Path, events: usize) -> usize {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let files: Vec<_> = fs::read_dir(directory)
+                .unwrap()
+                .map(|entry| entry.unwrap().path())
+                .filter(|path| path.extension().is_some_and(|extension| extension == SUFFIX))
+                .collect();
+            let lines: usize = files.iter().map(|path| read(path).unwrap().len()).sum();
+            if lines >= events {
+                return files.len();
+            }
+            assert!(Instant::now() < deadline, "{lines} of {events} events in {} files", files.len());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn segments_that_find_no_place_are_filled_and_nothing_of_them_is_lost() {
+        const LIMIT_BYTES: u64 = 4 * SEGMENT_BYTES as u64;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("events");
+        let (spool, mut sender) = open_bounded(&path, LIMIT_BYTES, 2).unwrap();
+        // From here on each event is closed at once, where there is a place.
+        assert!(spool.flush(PATIENCE).await);
+        for number in 0..100 {
+            spool.emit(event(&format!("event {number} ")));
+        }
+        assert_eq!(on_disk(&path, 100).await, 3, "two closed segments, and one that stays open");
+
+        // Full segments always find a place, so that none outgrows one call.
+        let filler = "x".repeat(4 * 1024);
+        for number in 100..300 {
+            spool.emit(event(&format!("event {number} {filler}")));
+        }
+        on_disk(&path, 300).await;
+        let asked = spool.clone();
+        let flushed = tokio::spawn(async move { asked.flush(PATIENCE).await });
+        // It is asked before the authority takes anything.
+        tokio::task::yield_now().await;
+        let mut kept = Vec::new();
+        while kept.len() < 300 {
+            let segment = closed(&mut sender).await;
+            assert!(!flushed.is_finished(), "the authority has {} of 300", kept.len());
+            assert!(segment.bytes < SEGMENT_BYTES as u64 + 8 * 1024, "{}", segment.bytes);
+            kept.extend(read(&segment.path).unwrap());
+            fs::remove_file(&segment.path).unwrap();
+            sender.taken(&segment);
+        }
+        assert!(flushed.await.unwrap());
+        assert_eq!(sender.waiting.dropped.load(Ordering::Relaxed), 0);
+        for (number, line) in kept.iter().enumerate() {
+            assert!(line.contains(&format!("\"event {number} ")), "{number}: {line:.200}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_process_leaves_is_sent_first_and_may_be_more_than_waits_in_memory() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("events");
+        files::private_directory(&path).unwrap();
+        for number in 0..50 {
+            let name = format!("{}.{SUFFIX}", Uuid::now_v7());
+            fs::write(path.join(name), format!("{}\n", event(&format!("left {number}")).to_json())).unwrap();
+        }
+        let (spool, mut sender) = open_bounded(&path, LIMIT_BYTES * 8, 1).unwrap();
+        spool.emit(event("new"));
+        for number in 0..50 {
+            let segment = closed(&mut sender).await;
+            assert!(read(&segment.path).unwrap()[0].contains(&format!("\"left {number}\"")));
+            sender.taken(&segment);
+        }
+        let segment = closed(&mut sender).await;
+        assert!(read(&segment.path).unwrap()[0].contains("\"new\""));
+        sender.taken(&segment);
+        assert_eq!(sender.waiting.bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(*sender.progress.borrow(), Progress::default());
     }
 }
