@@ -515,19 +515,19 @@ pub const SOURCE_BY: &str = "source_by";
 
 /// Keeps events in memory, for tests and for tools.
 #[derive(Debug, Default)]
-pub struct MemorySink(std::sync::Mutex<Vec<Event>>);
+pub struct MemorySink(parking_lot::Mutex<Vec<Event>>);
 
 impl MemorySink {
     /// Every event so far.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 
 impl Sink for MemorySink {
     fn emit(&self, event: Event) {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(event);
+        self.0.lock().push(event);
     }
 }
 

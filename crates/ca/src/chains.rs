@@ -13,9 +13,10 @@
 use std::collections::HashMap;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_access::Identity;
 use sallyport_sal::algorithm::HashAlgorithm;
 use sallyport_sal::hash;
@@ -255,8 +256,8 @@ impl Chains {
         found
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Halves> {
-        self.halves.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Halves> {
+        self.halves.lock()
     }
 }
 

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parking_lot::Mutex;
 use sallyport_access::text::Foreign;
 use sallyport_ssh::client::{Output, Program, SessionRequest};
 use sallyport_ssh::copy::{CopyError, Links, Listener, Options, Outcome, Progress, Remote};
@@ -298,7 +299,7 @@ impl Bars {
     fn listener(&self) -> Option<Listener> {
         let screen = Arc::clone(self.screen.as_ref()?);
         Some(Arc::new(move |progress: Progress<'_>| {
-            let mut files = screen.files.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut files = screen.files.lock();
             match progress {
                 Progress::Begun { path, bytes } => {
                     let name = Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy());
@@ -327,7 +328,7 @@ impl Bars {
     /// Leaves the last state of the bars on the screen.
     fn finish(&self) {
         if let Some(screen) = &self.screen {
-            for (_, bar) in screen.files.lock().unwrap_or_else(PoisonError::into_inner).drain() {
+            for (_, bar) in screen.files.lock().drain() {
                 bar.abandon();
             }
         }

@@ -4,12 +4,13 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::HeaderValue;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use sallyport_access::{ClusterName, HostRole};
 use sallyport_sal::selection;
 use sallyport_wire::alpn;
@@ -179,7 +180,7 @@ impl AuthorityClient {
 
     fn channel(&self) -> Telling {
         let identity = self.credentials.identity();
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
         if let Some(current) = current.as_ref().filter(|current| current.chain == identity.tls_chain) {
             return Telling { inner: current.channel.clone(), fips: self.fips };
         }
@@ -218,7 +219,7 @@ pub(crate) async fn first_contact(
     let first = Arc::new(Mutex::new(Some(Box::new(tls) as BoxIo)));
     let address = address.clone();
     Ok(channel(move || {
-        let ready = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let ready = first.lock().take();
         let (address, config, server) = (address.clone(), Arc::clone(&config), server.clone());
         Box::pin(async move {
             match ready {

@@ -47,7 +47,7 @@ impl std::error::Error for Readiness {}
 /// What every part of the process still waits for.
 #[derive(Debug, Clone)]
 pub(crate) struct Health {
-    parts: Arc<std::sync::Mutex<BTreeMap<&'static str, Condition>>>,
+    parts: Arc<parking_lot::Mutex<BTreeMap<&'static str, Condition>>>,
     readiness: watch::Sender<Readiness>,
 }
 
@@ -72,7 +72,7 @@ impl Health {
     }
 
     fn set(&self, part: &'static str, condition: Condition) {
-        let mut parts = self.parts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut parts = self.parts.lock();
         parts.insert(part, condition);
         let mut fresh = Readiness::default();
         for (part, condition) in parts.iter() {

@@ -1,8 +1,9 @@
 //! The identity of this host: keys and certificates on disk, and the TLS settings made from them.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_access::{ClusterName, HostId, NodeName};
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_ca::tls::ClientAuth;
@@ -344,8 +345,8 @@ impl Credentials {
         Ok(())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Use> {
-        self.use_of.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Use> {
+        self.use_of.lock()
     }
 
     /// Settings to dial a host of the cluster with this identity.

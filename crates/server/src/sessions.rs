@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::gauge;
+use parking_lot::Mutex;
 use sallyport_access::{DatabaseName, UserName};
 use tokio::sync::watch;
 
@@ -22,7 +23,7 @@ impl<K> Default for Counts<K> {
 impl<K: Eq + Hash + Clone> Counts<K> {
     /// One more, where there are not as many as there may be.
     fn add(&self, key: &K, most: usize) -> Result<(), TooMany> {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.lock();
         let mine = counts.entry(key.clone()).or_insert(0);
         if *mine >= most {
             return Err(TooMany { bound: most });
@@ -33,7 +34,7 @@ impl<K: Eq + Hash + Clone> Counts<K> {
 
     /// One less.
     fn take(&self, key: &K) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.lock();
         if let Some(mine) = counts.get_mut(key) {
             *mine = mine.saturating_sub(1);
             if *mine == 0 {
@@ -148,7 +149,7 @@ mod tests {
         // Roles may say otherwise by then.
         assert!(sessions.begin_with_database(&alice, &prod, 3).is_ok());
         drop(held);
-        assert!(sessions.inner.by_database.0.lock().unwrap().is_empty());
+        assert!(sessions.inner.by_database.0.lock().is_empty());
     }
 
     #[tokio::test]

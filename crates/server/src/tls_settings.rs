@@ -1,7 +1,8 @@
 //! TLS settings of a listener, made again only when the certificate or the trust behind them changed.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use sallyport_access::{Identity, Lock};
 use sallyport_ca::Trust;
 use sallyport_ca::tls::page::show_to_others;
@@ -76,7 +77,7 @@ impl TlsSettings {
         trust: &Arc<Trust>,
         purpose: Purpose,
     ) -> Result<Arc<ServerConfig>, ServerError> {
-        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut built = self.built.lock();
         let built = self.up_to_date(&mut built, trust)?;
         Ok(Arc::clone(match purpose {
             Purpose::Http => &built.http,
@@ -90,7 +91,7 @@ impl TlsSettings {
     /// certificate is required. Who was here before may come with a ticket in place of a proof, as long as trust and locks are
     /// what they were then.
     pub(crate) fn quic(&self, trust: &Arc<Trust>, locks: &Arc<[Lock]>) -> Result<Quic, ServerError> {
-        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut built = self.built.lock();
         let built = self.up_to_date(&mut built, trust)?;
         if let Some(quic) = &built.quic {
             if Arc::ptr_eq(&quic.locks, locks) {

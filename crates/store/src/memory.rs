@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard};
 use time::OffsetDateTime;
 use tokio::sync::broadcast;
 
@@ -40,7 +41,7 @@ impl MemoryBackend {
     }
 
     fn open(&self) -> Result<MutexGuard<'_, State>, StoreError> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         if state.changes.is_none() { Err(StoreError::Closed) } else { Ok(state) }
     }
 }
@@ -195,7 +196,7 @@ impl Backend for MemoryBackend {
     }
 
     async fn close(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).changes = None;
+        self.state.lock().changes = None;
     }
 }
 

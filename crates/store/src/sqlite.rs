@@ -9,11 +9,12 @@ mod file;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension, Row, Savepoint, TransactionBehavior, params};
 use time::OffsetDateTime;
 use tokio::sync::{broadcast, mpsc, oneshot};
@@ -142,7 +143,7 @@ fn readers(shared: &Arc<Shared>, threads: usize) -> io::Result<mpsc::Sender<Read
         std::thread::Builder::new().name("store-reader".to_owned()).spawn(move || {
             loop {
                 // The thread that has the queue waits in it for the next read; the others wait for the queue.
-                let next = queue.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
+                let next = queue.lock().blocking_recv();
                 let Some(read) = next else { return };
                 read(&shared);
             }
@@ -156,7 +157,7 @@ impl Shared {
         if self.closed.load(Ordering::Acquire) {
             return Err(StoreError::Closed);
         }
-        let kept = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let kept = self.readers.lock().pop();
         let mut connection = match kept {
             Some(connection) => connection,
             None => {
@@ -168,7 +169,7 @@ impl Shared {
             }
         };
         let result = read(&mut connection).map_err(|error| damaged(&self.path, &error))?;
-        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut readers = self.readers.lock();
         if readers.len() <= READERS && !self.closed.load(Ordering::Acquire) {
             readers.push(connection);
         }
@@ -205,7 +206,7 @@ impl Backend for SqliteBackend {
     async fn watch(&self, prefixes: Vec<String>, now: OffsetDateTime) -> Result<Watch, StoreError> {
         // Listening begins before the snapshot is taken; what both have is told apart by revision.
         let receiver = {
-            let changes = self.shared.changes.lock().unwrap_or_else(PoisonError::into_inner);
+            let changes = self.shared.changes.lock();
             changes.as_ref().ok_or(StoreError::Closed)?.subscribe()
         };
         let wanted = prefixes.clone();
@@ -233,8 +234,8 @@ impl Backend for SqliteBackend {
     async fn close(&self) {
         self.shared.closed.store(true, Ordering::Release);
         let _ = self.ask(|answer| Work::Close { answer }).await;
-        self.shared.changes.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.shared.readers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.shared.changes.lock().take();
+        self.shared.readers.lock().clear();
     }
 }
 
@@ -278,7 +279,7 @@ impl Writer {
         if matches!(taken_over, Ok(true)) {
             reserve.put_by();
         }
-        shared.readers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        shared.readers.lock().clear();
         drop(connection);
     }
 
@@ -381,7 +382,7 @@ impl Writer {
             }
         }
         if result.is_ok() && !changes.is_empty() {
-            let sender = self.shared.changes.lock().unwrap_or_else(PoisonError::into_inner);
+            let sender = self.shared.changes.lock();
             if let Some(sender) = sender.as_ref() {
                 let _ = sender.send(changes.into());
             }

@@ -1,7 +1,8 @@
 //! So many a second, and a few more at once.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 /// A bucket of tokens.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ impl Budget {
 
     /// Takes one, where there is one.
     pub(crate) fn take(&self, now: Instant) -> bool {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.left.lock();
         let (tokens, then) = *left;
         let grown =
             (tokens + self.per_second * now.saturating_duration_since(then).as_secs_f64()).min(self.most);

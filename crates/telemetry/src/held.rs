@@ -1,10 +1,11 @@
 //! Traces under way, and whether they are worth keeping.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use metrics::counter;
+use parking_lot::Mutex;
 use sallyport_wire::trace_context::TraceContext;
 use tokio::sync::mpsc;
 use uuid::Uuid;
@@ -85,7 +86,7 @@ impl Trace {
 
     /// Keeps a span until the end of the trace, where there is room.
     pub(crate) fn add(&self, span: Finished) {
-        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done = self.done.lock();
         if done.len() >= MOST_SPANS_OF_ONE || !self.held.room_for_span() {
             counter!(SPANS_LOST, "reason" => "bound").increment(1);
             return;
@@ -95,7 +96,7 @@ impl Trace {
 
     /// The first span has ended: the trace is kept, or it is not.
     pub(crate) fn finish(&self, root: &Finished, now: Instant) {
-        let spans = std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner));
+        let spans = std::mem::take(&mut *self.done.lock());
         let failed = root.failed || spans.iter().any(|span| span.failed);
         let count = spans.len();
         let result = if !(self.keep || failed || root.took >= self.held.slow) {
@@ -117,7 +118,7 @@ impl Drop for Trace {
     fn drop(&mut self) {
         self.held.traces.fetch_sub(1, Ordering::Relaxed);
         // Whatever ended after the first span did.
-        let left = self.done.get_mut().unwrap_or_else(PoisonError::into_inner).len();
+        let left = self.done.get_mut().len();
         self.held.gone(left);
     }
 }
@@ -277,7 +278,7 @@ mod tests {
             }
         }
         assert_eq!(held.counts(), (MOST_TRACES, MOST_SPANS));
-        assert_eq!(traces[0].done.lock().unwrap().len(), MOST_SPANS_OF_ONE);
+        assert_eq!(traces[0].done.lock().len(), MOST_SPANS_OF_ONE);
         end(&traces[0], FAST, false);
         assert_eq!(held.counts().1, MOST_SPANS - MOST_SPANS_OF_ONE);
         traces.clear();

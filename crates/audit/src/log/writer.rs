@@ -9,8 +9,9 @@ use std::io;
 use std::ops::ControlFlow;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use sallyport_sal::{PublicKey, Signer};
 use time::OffsetDateTime;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
@@ -168,7 +169,7 @@ impl AuditLog {
     /// The number and hash of the last record.
     #[must_use]
     pub fn head(&self) -> (u64, [u8; 32]) {
-        *self.shared.head.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.shared.head.lock()
     }
 
     /// Records from now on. A receiver that falls behind by more than a few thousand is told so, and reads the files

@@ -8,11 +8,12 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
 use sallyport_access::{RecordPolicy, SessionId};
 use sallyport_sal::hpke::RecipientPublic;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
@@ -86,7 +87,7 @@ impl Recorders {
 
     /// From now on recordings are sealed to another key.
     pub fn set_recipient(&self, recipient: RecipientPublic) {
-        *self.shared.recipient.lock().unwrap_or_else(PoisonError::into_inner) = recipient;
+        *self.shared.recipient.lock() = recipient;
     }
 
     /// Where the files are: `SESSION.rec` each.
@@ -98,20 +99,20 @@ impl Recorders {
     /// Whether this process still writes that recording.
     #[must_use]
     pub fn is_live(&self, session: &SessionId) -> bool {
-        self.shared.live.lock().unwrap_or_else(PoisonError::into_inner).contains_key(session)
+        self.shared.live.lock().contains_key(session)
     }
 
     /// How much of a recording is on the disk for good, while this process writes it; none once nothing is added any
     /// more. What is in the file beyond that may be taken back.
     #[must_use]
     pub fn written(&self, session: &SessionId) -> Option<u64> {
-        let live = self.shared.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = self.shared.live.lock();
         live.get(session).map(|state| state.written.load(Ordering::Relaxed))
     }
 
     /// The authority has so much of a recording.
     pub fn stored(&self, session: &SessionId, bytes: u64) {
-        let live = self.shared.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = self.shared.live.lock();
         let Some(state) = live.get(session).cloned() else { return };
         drop(live);
         let moved = state.stored.send_if_modified(|stored| {
@@ -120,7 +121,7 @@ impl Recorders {
             more
         });
         if moved {
-            *state.moved.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            *state.moved.lock() = Instant::now();
         }
     }
 
@@ -173,7 +174,7 @@ impl Recorders {
         }
         let session = metadata.session_id;
         let path = self.shared.directory.join(format!("{session}.rec"));
-        let recipient = *self.shared.recipient.lock().unwrap_or_else(PoisonError::into_inner);
+        let recipient = *self.shared.recipient.lock();
         let mut head = BytesMut::new();
         let mut encoder = Encoder::new(session, &recipient, &mut head)
             .map_err(|error| RecordingError::Seal(error.to_string()))?;
@@ -203,7 +204,7 @@ impl Recorders {
         let head_bytes = head.len() as u64;
         let begun = Begun { session, file, path, encoder, head, policy, state: Arc::clone(&state) };
         let writer = self.writer(session).clone();
-        self.shared.live.lock().unwrap_or_else(PoisonError::into_inner).insert(session, Arc::clone(&state));
+        self.shared.live.lock().insert(session, Arc::clone(&state));
         let recorder = Recorder {
             session,
             began: Instant::now(),
@@ -216,7 +217,7 @@ impl Recorders {
         };
         if recorder.writer.try_send(Command::Begin(Box::new(begun))).is_err() {
             // No writer knows of it that could take it off the list.
-            self.shared.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+            self.shared.live.lock().remove(&session);
             return Err(RecordingError::Stopped);
         }
         if sync.is_some() {

@@ -6,9 +6,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_access::SessionId;
 use sallyport_sal::hpke::RecipientKeys;
 
@@ -141,7 +142,7 @@ impl RecordingStore {
     fn changing(&self, session: SessionId) -> Option<MutexGuard<'_, ()>> {
         let sum = session.to_string().bytes().map(usize::from).sum::<usize>();
         let lock = self.changing.get(sum % self.changing.len())?;
-        Some(lock.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(lock.lock())
     }
 
     fn path(&self, session: SessionId, suffix: &str) -> PathBuf {
@@ -269,14 +270,14 @@ impl RecordingStore {
         }
         let closed = self.path(session, "closed").exists();
         let entry = self.read_entry(session, closed)?;
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(session, entry.clone());
+        self.known.lock().insert(session, entry.clone());
         Ok(entry)
     }
 
     /// What was read of a recording before, if that is still all that there is of it. It opens nothing.
     #[must_use]
     pub fn known(&self, session: SessionId) -> Option<RecordingEntry> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&session).cloned()?;
+        let known = self.known.lock().get(&session).cloned()?;
         if known.state != RecordingState::Live {
             return Some(known);
         }
@@ -355,7 +356,7 @@ impl RecordingStore {
             return Err(StoreError::Live(session));
         }
         fs::rename(&path, self.path(session, ASIDE)).map_err(failed)?;
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+        self.known.lock().remove(&session);
         drop(changing);
         self.aside(session)
     }

@@ -3,10 +3,11 @@
 //! A [`Workbench`] does what the authority does when it has decided to certify a user or host, and knows how much of that was
 //! the signature. Deciding, writing down and storing are not in it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use sallyport_access::{
     ClusterName, HostId, HostRole, Identity, Login, NodeName, Principal, Traits, UserName,
 };
@@ -232,7 +233,7 @@ impl Custody for Drawer {
             None => MemoryKey::generate(algorithm)?,
         };
         let public_key = data_encoding::BASE64.encode(&key.public_key().spki_der());
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.keys.lock();
         keys.push(Arc::new(Timed { key, signing: Arc::clone(&self.signing) }));
         Ok(StoredKey {
             custody: Self::NAME.to_owned(),
@@ -245,7 +246,7 @@ impl Custody for Drawer {
 
     fn load(&self, stored: &StoredKey) -> Result<Arc<dyn Signer>, SalError> {
         let public = stored.public_key()?;
-        let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.lock();
         match keys.iter().find(|timed| timed.public_key() == public) {
             Some(timed) => Ok(Arc::clone(timed) as Arc<dyn Signer>),
             None => Err(SalError::WrongCustody {

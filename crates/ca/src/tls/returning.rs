@@ -4,8 +4,9 @@
 //! login, or another trust, is another client with other tickets.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use sallyport_sal::tls::provider_for;
 use sallyport_sal::tls::rustls::client::Resumption;
 use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -54,8 +55,8 @@ impl Returning {
 
     /// The configuration for a connection now. Tickets of a server whose certificate has ended since are forgotten.
     pub(super) fn config(&self, now: OffsetDateTime) -> Arc<ClientConfig> {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
+        let mut until = self.until.lock();
         if until.is_some_and(|until| now >= until) {
             *until = None;
             let mut fresh = ClientConfig::clone(&current);
@@ -135,7 +136,7 @@ impl<D: Dated> Judge for Noted<D> {
         let until = self.judge.until(end_entity, intermediates, server_name, from_unix(now)?);
         let until = until.map_err(server_refused)?;
         // Several servers may have the name: the tickets that are there may be another's.
-        let mut known = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.until.lock();
         *known = Some(known.map_or(until, |known| known.min(until)));
         Ok(())
     }

@@ -4,8 +4,9 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_sal::tls::rustls::server::StoresServerSessions;
 use time::OffsetDateTime;
 
@@ -77,7 +78,7 @@ impl Tickets {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 
     fn put(&self, key: Vec<u8>, entry: Entry) {
@@ -95,7 +96,7 @@ impl Tickets {
     /// well.
     fn take(&self, key: &[u8], now: OffsetDateTime, place: Option<IpAddr>) -> (Option<Entry>, bool) {
         let found = self.kept().by_key.remove(key).filter(|entry| now < entry.until && entry.place == place);
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         // One that was never given, or was forgotten, does nothing and takes no room from those that did.
         let before = if found.is_some() { !taken.add(key) } else { taken.keys.contains(key) };
         (found, before)
@@ -158,7 +159,7 @@ impl Counter {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// What this connection gives out is good until then, and no longer than what it came with: however often a client comes
@@ -329,7 +330,7 @@ mod tests {
             tickets.put(key.clone(), entry(0, now + time::Duration::HOUR));
             assert!(counter(&tickets).take(&key).is_some());
         }
-        assert_eq!(tickets.taken.lock().unwrap().keys.len(), MOST);
+        assert_eq!(tickets.taken.lock().keys.len(), MOST);
         assert!(!counter(&tickets).has_seen_before());
     }
 }

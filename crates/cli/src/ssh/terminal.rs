@@ -1,8 +1,8 @@
 //! The local terminal: raw while a session has it, and itself again however the program ends.
 
 use std::io::IsTerminal;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::stdio::stdin;
 use rustix::termios::{
     ControlModes, InputModes, LocalModes, OptionalActions, OutputModes, SpecialCodeIndex, Termios, tcgetattr,
@@ -26,7 +26,7 @@ impl Raw {
         let mut raw = before.clone();
         raw.make_raw();
         {
-            let mut slot = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut slot = BEFORE.lock();
             if slot.is_none() {
                 let earlier = std::panic::take_hook();
                 std::panic::set_hook(Box::new(move |info| {
@@ -42,13 +42,13 @@ impl Raw {
 
     /// Gives the terminal back, lets the shell have it, and takes it again when this program goes on.
     pub(super) fn suspend(&self) -> CliResult {
-        let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let before = BEFORE.lock().clone();
         restore();
         nix::sys::signal::raise(nix::sys::signal::Signal::SIGTSTP).doing("suspend")?;
         if let Some(before) = before {
             let mut raw = before.clone();
             raw.make_raw();
-            *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
+            *BEFORE.lock() = Some(before);
             tcsetattr(stdin(), OptionalActions::Now, &raw).doing("make the terminal raw")?;
         }
         Ok(())
@@ -63,7 +63,7 @@ impl Drop for Raw {
 
 /// Gives the terminal the modes it had. Does nothing when it is not raw.
 pub(super) fn restore() {
-    let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let before = BEFORE.lock().take();
     if let Some(before) = before {
         let _ = tcsetattr(stdin(), OptionalActions::Now, &before);
     }

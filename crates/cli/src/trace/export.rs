@@ -1,8 +1,8 @@
 //! `--trace=otlp`: this program's part of a trace, for the collector that has the cluster's.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sallyport_telemetry::{Settings, Telemetry};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -46,13 +46,13 @@ pub(super) fn start() -> CliResult<Box<dyn Layer<Registry> + Send + Sync>> {
     let (telemetry, exporter) = Telemetry::new(settings);
     let stop = CancellationToken::new();
     let exporting = tokio::spawn(exporter.run(channel, stop.clone()));
-    *EXPORTING.lock().unwrap_or_else(PoisonError::into_inner) = Some((exporting, stop));
+    *EXPORTING.lock() = Some((exporting, stop));
     Ok(telemetry.layer())
 }
 
 /// Sends what there is, within a bound.
 pub(super) async fn finish() {
-    let exporting = EXPORTING.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let exporting = EXPORTING.lock().take();
     if let Some((exporting, stop)) = exporting {
         stop.cancel();
         let _ = tokio::time::timeout(PATIENCE, exporting).await;

@@ -2,11 +2,12 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 use rustls::sign::{CertifiedKey, SigningKey};
 use rustls::{HandshakeKind, ServerConfig, ServerConnection, SignatureAlgorithm, SignatureScheme, Stream};
@@ -149,12 +150,8 @@ impl Server {
 
     /// Forgets the last run; the page leads to `next` from now on.
     pub(super) fn prepare(&self, next: Option<&str>, settle: Duration) {
-        if let Ok(mut page) = self.shared.page.lock() {
-            *page = timing::page(&self.place, next, settle.as_millis());
-        }
-        if let Ok(mut agreed) = self.shared.agreed.lock() {
-            *agreed = None;
-        }
+        *self.shared.page.lock() = timing::page(&self.place, next, settle.as_millis());
+        *self.shared.agreed.lock() = None;
     }
 }
 
@@ -168,9 +165,7 @@ impl Drop for Server {
 
 impl Shared {
     fn tell(&self, event: Event) {
-        if let Ok(events) = self.events.lock() {
-            let _ = events.send(event);
-        }
+        let _ = self.events.lock().send(event);
     }
 
     fn serve(&self, mut stream: TcpStream) {
@@ -195,7 +190,7 @@ impl Shared {
                 return Ok(());
             }
         }
-        let chosen = scheme.lock().ok().and_then(|scheme| *scheme);
+        let chosen = *scheme.lock();
         let agreed = Agreed {
             version: connection.protocol_version().map_or_else(String::new, |version| format!("{version:?}")),
             group: connection
@@ -219,15 +214,13 @@ impl Shared {
         let ours = request.path == self.place;
         match request.method.as_str() {
             "GET" if ours => {
-                if let Ok(mut last) = self.agreed.lock() {
-                    *last = Some(agreed.clone());
-                }
-                let page = self.page.lock().map(|page| page.clone()).unwrap_or_default();
+                *self.agreed.lock() = Some(agreed.clone());
+                let page = self.page.lock().clone();
                 respond(stream, "200 OK", &page)
             }
             "POST" if ours => {
                 let timing = PageTiming::read(&request.body);
-                let agreed = self.agreed.lock().ok().and_then(|agreed| agreed.clone());
+                let agreed = self.agreed.lock().clone();
                 let number = self.number;
                 self.tell(match (timing, agreed) {
                     (Ok(timing), Some(agreed)) => Event::Timed { number, timing, agreed },
@@ -312,9 +305,7 @@ struct Noting {
 impl SigningKey for Noting {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn rustls::sign::Signer>> {
         let signer = self.key.choose_scheme(offered)?;
-        if let Ok(mut chosen) = self.chosen.lock() {
-            *chosen = Some(signer.scheme());
-        }
+        *self.chosen.lock() = Some(signer.scheme());
         Some(signer)
     }
 

@@ -1,10 +1,10 @@
 //! How far a measurement is, and how long it will take: a bar on a terminal, a line now and then elsewhere.
 
 use std::io::IsTerminal;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parking_lot::Mutex;
 
 use sallyport_cli::ui;
 
@@ -47,7 +47,7 @@ impl Progress {
             self.bar.set_message(what.to_owned());
             return;
         }
-        let Ok(mut last) = self.last.lock() else { return };
+        let mut last = self.last.lock();
         if last.elapsed() >= LINES_EVERY {
             *last = Instant::now();
             let left = left.map(|left| format!(", {left}")).unwrap_or_default();

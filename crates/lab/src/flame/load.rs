@@ -4,9 +4,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use sallyport_bench::Talk;
 use sallyport_testing::postgres::Postgres;
 use sallyport_testing::{SshRoute, Testbed};
@@ -19,7 +19,7 @@ use crate::bulk::{self, Data};
 pub enum Load {
     /// New connections of the cluster's own client, each from nothing: `sallyport ssh HOST true` without a helper.
     Cold,
-    /// The same by the resident helper, which holds a connection to the proxy and tickets of the node.
+    /// The same by the helper daemon, which holds a connection to the proxy and tickets of the node.
     Warm,
     /// New connections of stock `ssh -J` through the proxy's SSH face.
     Legacy,
@@ -27,7 +27,7 @@ pub enum Load {
     Download,
     /// Uploads by the cluster's own client, into `cat > /dev/null`.
     Upload,
-    /// New connections to PostgreSQL by `sallyport db connect`, with the resident helper.
+    /// New connections to PostgreSQL by `sallyport db connect`, with the helper daemon.
     Database,
     /// `COPY` out of PostgreSQL on one connection after the other.
     Copy,
@@ -108,7 +108,7 @@ impl<'a> Bench<'a> {
                             }
                             Err(error) => {
                                 over.store(true, Ordering::Relaxed);
-                                let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+                                let mut failure = failure.lock();
                                 failure.get_or_insert(error);
                             }
                         }
@@ -116,7 +116,7 @@ impl<'a> Bench<'a> {
                 });
             }
         });
-        if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(error) = failure.into_inner() {
             return Err(error);
         }
         let done = done.into_inner();

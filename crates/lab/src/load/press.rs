@@ -1,10 +1,11 @@
 //! The load: so many connections at a time, each a thread that blocks. As fast as answers come, or by a clock.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use sallyport_bench::Talk;
 use sallyport_bench::cost::processor_time;
 use sallyport_bench::statistics::Samples;
@@ -34,7 +35,7 @@ impl Ceiling {
 
     /// When the caller's turn is. Turns are never closer together than the rate says, and missed ones are gone.
     pub(super) fn turn(&self) -> Instant {
-        let mut next = self.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut next = self.next.lock();
         let mine = (*next).max(Instant::now());
         *next = mine + self.every;
         mine
@@ -42,7 +43,7 @@ impl Ceiling {
 
     /// The same, if it comes before then; otherwise it stays for another worker.
     fn turn_before(&self, end: Instant) -> Option<Instant> {
-        let mut next = self.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut next = self.next.lock();
         let mine = (*next).max(Instant::now());
         if mine >= end {
             return None;

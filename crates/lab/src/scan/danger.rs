@@ -1,8 +1,9 @@
 //! What believes every server. A scan looks at servers that no client would trust, and sends them nothing that matters.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustls::client::ResolvesClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -31,18 +32,18 @@ impl Witness {
 
     /// Before the next handshake.
     pub(super) fn forget(&self) {
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Shaken::default();
+        *self.shown.lock() = Shaken::default();
         self.asked.store(false, Ordering::Relaxed);
     }
 
     /// What there was to see of the last one.
     pub(super) fn shown(&self) -> Shaken {
-        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let shown = self.shown.lock().clone();
         Shaken { asked: self.asked.load(Ordering::Relaxed), ..shown }
     }
 
     fn signed(&self, signed: &DigitallySignedStruct) -> HandshakeSignatureValid {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).scheme = Some(u16::from(signed.scheme));
+        self.shown.lock().scheme = Some(u16::from(signed.scheme));
         HandshakeSignatureValid::assertion()
     }
 }
@@ -56,7 +57,7 @@ impl ServerCertVerifier for Witness {
         stapled: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.shown.lock();
         shown.chain = std::iter::once(leaf).chain(others).map(|one| one.to_vec()).collect();
         shown.stapled = !stapled.is_empty();
         Ok(ServerCertVerified::assertion())

@@ -5,10 +5,11 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -38,7 +39,7 @@ const REAL_TIME_PRIORITY: &str = "10";
 /// earlier, and the rest is waited for awake.
 const WAKING_NANOSECONDS: u64 = 150_000;
 /// An address of the network that no host has, for packets that are sent to see how soon they are taken.
-const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 254);
+const UNASSIGNED: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 254);
 /// How many such packets, and how long the thread that takes them may fall asleep between two.
 const PROBES: usize = 15;
 const PROBE_EVERY: Duration = Duration::from_millis(3);
@@ -213,13 +214,13 @@ impl Emulator {
         let Ok(socket) = socket else { return Ok(()) };
         for _ in 0..PROBES {
             std::thread::sleep(PROBE_EVERY);
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             state.probe = Some(state.now());
             drop(state);
-            let _ = socket.send_to(&[0], (NOBODY, 9));
+            let _ = socket.send_to(&[0], (UNASSIGNED, 9));
         }
         std::thread::sleep(PROBE_EVERY);
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         // The quickest one: what is taken off has always passed.
         state.taking = state.probes.iter().copied().min().unwrap_or_default().min(TAKING_MOST);
         Ok(())
@@ -227,14 +228,14 @@ impl Emulator {
 
     /// From now on, for all lines, in the order of [`Self::start`].
     pub(super) fn change(&self, conditions: &[Conditions]) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.changes.clear();
         state.change(conditions);
     }
 
     /// A host has another address in place of this one, from now on.
     pub(super) fn readdress(&self, old: IpAddr, new: IpAddr) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Some(host) = state.addresses.remove(&old) {
             state.addresses.insert(new, host);
         }
@@ -242,17 +243,17 @@ impl Emulator {
 
     /// From now on the time runs to what the plan changes later.
     pub(super) fn begin(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.plan_began = Some(state.now());
     }
 
     pub(super) fn counts(&self) -> Counts {
-        lock(&self.state).counts
+        self.state.lock().counts
     }
 
     /// Begins a capture, in place of one that was under way, and says when.
     pub(super) fn record(&self) -> Instant {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let now = state.now();
         state.captures += 1;
         let capture = Capture { hosts: self.hosts.clone(), ..Capture::default() };
@@ -262,7 +263,7 @@ impl Emulator {
 
     /// Ends the capture, and gives what was seen.
     pub(super) fn recorded(&self) -> Capture {
-        lock(&self.state).capture.take().map(|recorder| recorder.capture).unwrap_or_default()
+        self.state.lock().capture.take().map(|recorder| recorder.capture).unwrap_or_default()
     }
 }
 
@@ -270,7 +271,7 @@ impl Drop for Emulator {
     fn drop(&mut self) {
         drop(self.stop.take());
         {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             state.stopping = true;
             state.arm(1);
         }
@@ -278,7 +279,7 @@ impl Drop for Emulator {
             let _ = thread.join();
         }
         // The devices go with the last who has them.
-        lock(&self.state).devices.clear();
+        self.state.lock().devices.clear();
     }
 }
 
@@ -290,10 +291,6 @@ fn device(runtime: &Runtime, namespace: &Namespace) -> Result<Result<Tun, tokio_
         let made = Tun::builder().name(DEVICE).mtu(i32::from(MTU)).up().build()?;
         made.into_iter().next().ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotFound).into())
     })?)
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Has this thread run as soon as it can. Where that is not to be had, packets are less punctual on a busy machine.
@@ -313,7 +310,7 @@ fn go_first() {
 
 /// Takes what all hosts send, until it is told to stop.
 fn take_all(runtime: &Runtime, state: &Arc<Mutex<State>>, stopped: oneshot::Receiver<()>) {
-    let devices = lock(state).devices.clone();
+    let devices = state.lock().devices.clone();
     runtime.block_on(async {
         for (from, device) in devices.into_iter().enumerate() {
             tokio::spawn(take(from, device, Arc::clone(state)));
@@ -325,13 +322,13 @@ fn take_all(runtime: &Runtime, state: &Arc<Mutex<State>>, stopped: oneshot::Rece
 /// Delivers when the timer says so.
 fn deliver_all(the_state: &Arc<Mutex<State>>) {
     let (timer, began) = {
-        let state = lock(the_state);
+        let state = the_state.lock();
         (Arc::clone(&state.timer), state.began)
     };
     loop {
         let mut times = [0; 8];
         let rung = rustix::io::read(timer.as_ref(), &mut times);
-        let mut state = lock(the_state);
+        let mut state = the_state.lock();
         if state.stopping || rung.is_err_and(|error| error != rustix::io::Errno::INTR) {
             return;
         }
@@ -341,7 +338,7 @@ fn deliver_all(the_state: &Arc<Mutex<State>>) {
             while began.elapsed() < Duration::from_nanos(due) {
                 std::hint::spin_loop();
             }
-            state = lock(the_state);
+            state = the_state.lock();
         }
     }
 }
@@ -353,7 +350,7 @@ async fn take(from: usize, device: Arc<Tun>, state: Arc<Mutex<State>>) {
     loop {
         let mut next = device.recv(&mut buffer).await;
         {
-            let mut state = lock(&state);
+            let mut state = state.lock();
             for _ in 0..TURN {
                 let Ok(packet) = next.as_ref().map(|length| buffer.get(..*length).unwrap_or_default()) else {
                     break;
@@ -404,7 +401,7 @@ impl State {
         let now = self.now();
         self.keep_to_plan(now);
         let packet = Packet::parse(bytes);
-        if packet.is_some_and(|packet| packet.destination == IpAddr::V4(NOBODY)) {
+        if packet.is_some_and(|packet| packet.destination == IpAddr::V4(UNASSIGNED)) {
             self.probes.extend(self.probe.take().map(|sent| now.saturating_sub(sent)));
             return;
         }

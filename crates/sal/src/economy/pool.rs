@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::{KeyAlgorithm, KeyPurpose, MemoryKey, SalError};
 
@@ -192,7 +194,7 @@ struct Shared {
 impl Shared {
     /// Nothing panics while it holds this lock.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -254,7 +256,7 @@ fn fill(shared: &Shared) {
     let mut state = shared.lock();
     while !state.closed {
         let Some((purpose, algorithm)) = state.next(shared.capacity) else {
-            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            shared.changed.wait(&mut state);
             continue;
         };
         drop(state);

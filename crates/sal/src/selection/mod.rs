@@ -15,11 +15,12 @@ mod profile;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use counts::Counts;
 pub use counts::Use;
 pub use incident::Incident;
+use parking_lot::Mutex;
 pub use policy::{Mode, Policy, PolicyError};
 pub use preset::order as preset_order;
 pub use profile::{Cost, Profile, ProfileError};
@@ -370,7 +371,7 @@ impl Selection {
     pub fn on_incident(&self, listener: impl Fn(&Incident) + Send + Sync + 'static) {
         let listener: Listener = Arc::new(listener);
         let kept = {
-            let mut incidents = self.incidents.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut incidents = self.incidents.lock();
             incidents.listeners.push(Arc::clone(&listener));
             incidents.kept.clone()
         };
@@ -382,7 +383,7 @@ impl Selection {
     /// Every incident so far.
     #[must_use]
     pub fn incidents(&self) -> Vec<Incident> {
-        self.incidents.lock().unwrap_or_else(PoisonError::into_inner).kept.clone()
+        self.incidents.lock().kept.clone()
     }
 
     /// Runs the self-tests of the sources of these primitives now, rather than at their first use.
@@ -395,7 +396,7 @@ impl Selection {
 
     #[cold]
     fn seek(&self, primitive: Primitive) -> Result<(usize, &'static dyn Provider), SalError> {
-        let seeking = self.seeking.lock().unwrap_or_else(PoisonError::into_inner);
+        let seeking = self.seeking.lock();
         loop {
             let ranking = self.ranking(primitive);
             let Some(first) = ranking.iter().find(|place| place.obstacle.is_none()) else {
@@ -448,7 +449,6 @@ impl Selection {
             let reason = self
                 .incidents
                 .lock()
-                .unwrap_or_else(PoisonError::into_inner)
                 .kept
                 .iter()
                 .find_map(|incident| incident.quarantine_of(primitive, provider.name()))
@@ -475,7 +475,7 @@ impl Selection {
 
     fn report(&self, incident: Incident) {
         let listeners = {
-            let mut incidents = self.incidents.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut incidents = self.incidents.lock();
             incidents.kept.push(incident.clone());
             incidents.listeners.clone()
         };

@@ -118,7 +118,7 @@ fn a_provider_that_gives_a_wrong_answer_is_quarantined_and_the_next_takes_over()
         Box::leak(Box::new(Selection::new(&[&Liar, &AwsLc], with_liar_first())));
     let heard = Arc::new(Mutex::new(Vec::new()));
     let hears = Arc::clone(&heard);
-    selection.on_incident(move |incident| hears.lock().unwrap().push(incident.to_string()));
+    selection.on_incident(move |incident| hears.lock().push(incident.to_string()));
 
     let sign = Primitive::Sign(KeyAlgorithm::EcdsaP256);
     let key = MemoryKey::generate_in(selection, KeyAlgorithm::EcdsaP256).unwrap();
@@ -132,7 +132,7 @@ fn a_provider_that_gives_a_wrong_answer_is_quarantined_and_the_next_takes_over()
     assert!(public.verify_in(selection, scheme, b"another message", &signature).is_err());
     public.verify_in(selection, scheme, b"message", &signature).unwrap();
 
-    let heard = heard.lock().unwrap();
+    let heard = heard.lock();
     assert_eq!(heard.len(), 2, "{heard:?}");
     assert!(heard.iter().any(|line| line
         == "liar is out of service for verify/ecdsa-p256: it accepted a signature over another message; aws-lc takes over"));

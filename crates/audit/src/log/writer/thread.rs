@@ -6,9 +6,10 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use sallyport_sal::Signer;
 use time::OffsetDateTime;
 use tokio::sync::{broadcast, mpsc, watch};
@@ -93,8 +94,7 @@ impl Writer {
         };
         let beginning = Beginning::read(directory).map_err(|error| failed(directory, &error))?;
         if let Some(Beginning::Good(checkpoint)) = beginning {
-            *writer.head.lock().unwrap_or_else(PoisonError::into_inner) =
-                (checkpoint.head.sequence, checkpoint.head.hash);
+            *writer.head.lock() = (checkpoint.head.sequence, checkpoint.head.hash);
         }
         let paths = segments(directory).map_err(|error| failed(directory, &error))?;
         let Some(last) = paths.last() else { return Ok(writer) };
@@ -136,7 +136,7 @@ impl Writer {
             None => paths.iter().rev().nth(1).map(|path| last_record(path)).transpose()?.flatten(),
         };
         if let Some(record) = previous {
-            *writer.head.lock().unwrap_or_else(PoisonError::into_inner) = (record.sequence, record.hash);
+            *writer.head.lock() = (record.sequence, record.hash);
             // Whether the last process signed its last records is not known; signing them again does no harm.
             writer.since_checkpoint = 1;
             writer.first_unsigned = Some(Instant::now());
@@ -242,7 +242,7 @@ impl Writer {
         if fresh.is_empty() {
             return Ok(());
         }
-        let (mut sequence, mut hash) = *self.head.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut sequence, mut hash) = *self.head.lock();
         let mut text = String::new();
         let mut records = Vec::with_capacity(fresh.len());
         for event in &fresh {
@@ -253,7 +253,7 @@ impl Writer {
             records.push(Arc::new(record));
         }
         self.write(&text, records.first().map_or(1, |record| record.sequence), urgent)?;
-        *self.head.lock().unwrap_or_else(PoisonError::into_inner) = (sequence, hash);
+        *self.head.lock() = (sequence, hash);
         for event in &fresh {
             self.remember(event.delivery());
         }
@@ -340,7 +340,7 @@ impl Writer {
         if self.since_checkpoint == 0 {
             return Ok(());
         }
-        let (sequence, hash) = *self.head.lock().unwrap_or_else(PoisonError::into_inner);
+        let (sequence, hash) = *self.head.lock();
         let time = OffsetDateTime::now_utc().unix_timestamp();
         let path = self.directory.join(CHECKPOINTS);
         let checkpoint = Checkpoint::sign(Head { sequence, hash }, time, &*self.signer)

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use parking_lot::Mutex;
 use sallyport_access::{RecordPolicy, SessionId};
 use tokio::sync::{Semaphore, oneshot, watch};
 
@@ -108,7 +109,7 @@ impl SessionState {
     /// Notes that so much is on the disk.
     pub(super) fn wrote(&self, bytes: u64) {
         if self.waiting() == 0 {
-            *self.moved.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            *self.moved.lock() = Instant::now();
         }
         self.written.store(bytes, Ordering::Relaxed);
     }
@@ -121,7 +122,7 @@ impl SessionState {
     /// Whether the authority is too far behind, of a recording that has to be in step with it.
     pub(super) fn behind(&self) -> Option<RecordingError> {
         let bounds = self.sync.as_ref()?;
-        let moved = *self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+        let moved = *self.moved.lock();
         (self.waiting() > 0 && moved.elapsed() > bounds.patience)
             .then_some(RecordingError::Behind(bounds.patience.as_secs()))
     }

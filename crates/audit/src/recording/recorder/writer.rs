@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -108,7 +108,7 @@ impl Writer {
                     None => Err(RecordingError::Stopped),
                 };
                 // Only now is the file what it will stay.
-                self.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+                self.live.lock().remove(&session);
                 if let Some(answer) = answer {
                     let _ = answer.send(outcome);
                 }

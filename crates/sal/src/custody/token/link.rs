@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use cryptoki::context::Pkcs11;
@@ -11,6 +11,7 @@ use cryptoki::error::{Error as Pkcs11Error, RvError};
 use cryptoki::session::{Session, UserType};
 use cryptoki::slot::{Limit, Slot, TokenInfo as Pkcs11TokenInfo};
 use cryptoki::types::AuthPin;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::choice::TokenChoice;
 use super::config::{Pin, TokenConfig};
@@ -224,7 +225,7 @@ impl Link {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -255,7 +256,7 @@ impl Connection {
     /// A session for one operation: an idle one, or a new one. The caller holds a permit, so that there are never more
     /// than permits.
     pub(super) fn lease<'a>(&'a self, entered: &'a Entered<'_>) -> Result<Lease<'a>, Fault> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let idle = self.idle.lock().pop();
         let session = match idle {
             Some(session) => session,
             None => entered
@@ -303,8 +304,8 @@ impl Connection {
     }
 
     fn close(&self) {
-        let anchor = self.anchor.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
+        let anchor = self.anchor.lock().take();
+        let idle = std::mem::take(&mut *self.idle.lock());
         let entered = self.module.enter();
         if entered.epoch() != self.epoch {
             return;
@@ -340,7 +341,7 @@ impl Lease<'_> {
         if let Some(session) = self.session.take()
             && !self.connection.lost.load(Ordering::Acquire)
         {
-            self.connection.idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
+            self.connection.idle.lock().push(session);
         }
     }
 }
@@ -509,11 +510,8 @@ impl Permits {
     }
 
     fn take(&self) -> Result<Permit<'_>, SalError> {
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut free, _) = self
-            .freed
-            .wait_timeout_while(free, BUSY_AFTER, |free| *free == 0)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
+        let _ = self.freed.wait_while_for(&mut free, |free| *free == 0, BUSY_AFTER);
         match free.checked_sub(1) {
             Some(left) => {
                 *free = left;
@@ -526,7 +524,7 @@ impl Permits {
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *self.0.free.lock() += 1;
         self.0.freed.notify_one();
     }
 }
@@ -555,6 +553,6 @@ mod tests {
             }
         });
         assert_eq!(most.into_inner(), 2);
-        assert_eq!(*permits.free.lock().unwrap(), 2);
+        assert_eq!(*permits.free.lock(), 2);
     }
 }

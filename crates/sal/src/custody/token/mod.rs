@@ -20,9 +20,10 @@ mod module;
 mod object;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use cryptoki::object::ObjectHandle;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 pub use choice::TokenChoice;
@@ -246,14 +247,14 @@ impl TokenSigner {
     }
 
     fn remembered(&self, connection: &Connection) -> Option<ObjectHandle> {
-        match *self.found.lock().unwrap_or_else(PoisonError::into_inner) {
+        match *self.found.lock() {
             Some((number, handle)) if number == connection.number => Some(handle),
             _ => None,
         }
     }
 
     fn forget(&self) {
-        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.found.lock() = None;
     }
 
     fn find(
@@ -272,7 +273,7 @@ impl TokenSigner {
             }
             .into());
         };
-        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some((connection.number, handle));
+        *self.found.lock() = Some((connection.number, handle));
         Ok(handle)
     }
 }

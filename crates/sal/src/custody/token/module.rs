@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, TryLockError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
 use cryptoki::error::{Error as Pkcs11Error, RvError};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 
 use super::error::{self, TokenError};
 use crate::SalError;
@@ -59,7 +60,7 @@ impl Module {
             std::io::ErrorKind::NotFound => TokenError::NoModule { path: path.to_owned() }.into(),
             _ => SalError::File { action: "find the PKCS#11 module", path: path.to_owned(), source },
         })?;
-        let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut modules = MODULES.lock();
         if let Some(module) = modules.get(&real) {
             return Ok(Arc::clone(module));
         }
@@ -98,12 +99,12 @@ impl Module {
     }
 
     pub(super) fn enter(&self) -> Entered<'_> {
-        Entered { context: &self.context, epoch: self.gate.read().unwrap_or_else(PoisonError::into_inner) }
+        Entered { context: &self.context, epoch: self.gate.read() }
     }
 
     /// The open tokens of this module. The lock is held while one is added, so that a token is opened once.
     pub(super) fn open_tokens(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     /// Stops and starts the module, unless it was done since `seen`. Some modules look for tokens only when
@@ -115,22 +116,19 @@ impl Module {
         if !self.ours {
             return false;
         }
-        // Tried, not waited for: a waiting writer would hold up everybody who calls into other tokens.
+        // Tried, not waited for: a waiting writer would hold up every call into other tokens.
         let began = Instant::now();
         let mut epoch = loop {
             match self.gate.try_write() {
-                Ok(guard) => break guard,
-                Err(TryLockError::Poisoned(guard)) => break guard.into_inner(),
-                Err(TryLockError::WouldBlock) if began.elapsed() < RESTART_PATIENCE => {
-                    std::thread::sleep(RESTART_POLL);
-                }
-                Err(TryLockError::WouldBlock) => return false,
+                Some(guard) => break guard,
+                None if began.elapsed() < RESTART_PATIENCE => std::thread::sleep(RESTART_POLL),
+                None => return false,
             }
         };
         if *epoch != seen {
             return true;
         }
-        let mut last = self.last_restart.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last_restart.lock();
         if others && last.is_some_and(|last| last.elapsed() < SHARED_RESTART_PAUSE) {
             return false;
         }
