@@ -1,6 +1,6 @@
 //! `sallyport sal handshakes`.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use sallyport_sal::measure::handshake::{Credentials, Pair, Shape, compare};
 use sallyport_sal::measure::timing::Effort;
 use sallyport_sal::selection::{self, Mode};
 use sallyport_sal::tls::{self, rustls};
-use sallyport_sal::{Policy, Selection, provider};
+use sallyport_sal::{Policy, SalError, Selection, provider};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -42,10 +42,40 @@ pub(crate) struct Args {
     format: Format,
 }
 
-/// Everybody's handshakes a second for one shape, with what there is not and why.
+/// The handshakes a second of each contestant for one shape.
 struct Row {
     shape: Shape,
-    rates: Vec<(String, Result<f64, String>)>,
+    rates: Vec<(String, Result<f64, NoRate>)>,
+}
+
+/// Why a contestant has no handshakes of a shape.
+#[derive(Debug, thiserror::Error)]
+enum NoRate {
+    /// Its sources have none of the group.
+    #[error("it has no {0}")]
+    NoGroup(KexGroup),
+    /// Its sources cannot be composed.
+    #[error(transparent)]
+    Sources(#[from] SalError),
+    /// The configuration or the handshake failed.
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+    /// Go's program says so.
+    #[error("{0}")]
+    Go(String),
+}
+
+/// Why Go's crypto/tls does not take part.
+#[derive(Debug, thiserror::Error)]
+enum NoGo {
+    #[error("its compiler cannot be run ({0})")]
+    Compiler(io::Error),
+    #[error("{0}")]
+    Build(String),
+    #[error(transparent)]
+    Program(#[from] io::Error),
+    #[error("it has no {0}")]
+    Stream(&'static str),
 }
 
 pub(super) fn run(args: &Args) -> CliResult {
@@ -115,16 +145,17 @@ fn measure(
     shape: Shape,
     mut go: Option<&mut Go>,
 ) -> CliResult<Row> {
-    let ready = |pair: Result<Pair, String>| {
+    let ready = |pair: Result<Pair, NoRate>| -> Result<Pair, NoRate> {
         let pair = pair?;
-        pair.warm_up().map_err(|error| error.to_string()).map(|()| pair)
+        pair.warm_up()?;
+        Ok(pair)
     };
     let composed = |selection: &'static Selection| {
-        let provider = tls::compose(selection, &[shape.group]).map_err(|error| error.to_string())?;
+        let provider = tls::compose(selection, &[shape.group])?;
         if provider.kx_groups.is_empty() {
-            return Err(format!("it has no {}", shape.group));
+            return Err(NoRate::NoGroup(shape.group));
         }
-        credentials.pair(&provider, &provider, shape).map_err(|error| error.to_string())
+        Ok(credentials.pair(&provider, &provider, shape)?)
     };
     let mut contestants = vec![("composed".to_owned(), ready(composed(selection)))];
     contestants.extend(alone.iter().map(|(name, only)| (format!("{name} alone"), ready(composed(only)))));
@@ -135,10 +166,10 @@ fn measure(
         .filter(|group| u16::from(group.name()) == shape.group.iana_code())
         .collect();
     let default = Arc::new(default);
-    let pair = credentials.pair(&default, &default, shape).map_err(|error| error.to_string());
+    let pair = credentials.pair(&default, &default, shape).map_err(NoRate::from);
     contestants.push(("rustls default".to_owned(), ready(pair)));
 
-    let mut rates: Vec<(String, Result<f64, String>)> = Vec::new();
+    let mut rates: Vec<(String, Result<f64, NoRate>)> = Vec::new();
     let mut runners = Vec::new();
     for (name, pair) in contestants {
         match pair {
@@ -183,7 +214,7 @@ fn print(args: &Args, rows: &[Row]) -> CliResult {
                 "resumed": row.shape.resumed,
                 "handshakes_per_second": row.rates.iter().map(|(name, rate)| (name.clone(), match rate {
                     Ok(rate) => json!(rate.round()),
-                    Err(reason) => json!(reason),
+                    Err(reason) => json!(reason.to_string()),
                 })).collect::<serde_json::Map<_, _>>(),
             })
         });
@@ -226,27 +257,23 @@ struct Go {
 
 impl Go {
     /// Builds the program in a temporary directory and starts it.
-    fn start() -> Result<Self, String> {
-        let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
+    fn start() -> Result<Self, NoGo> {
+        let directory = tempfile::tempdir()?;
         let (source, program) = (directory.path().join("main.go"), directory.path().join("handshakes"));
-        std::fs::write(&source, GO_PROGRAM).map_err(|error| error.to_string())?;
+        std::fs::write(&source, GO_PROGRAM)?;
         let built = Command::new("go").arg("build").arg("-o").arg(&program).arg(&source).output();
-        let built = built.map_err(|error| format!("its compiler cannot be run ({error})"))?;
+        let built = built.map_err(NoGo::Compiler)?;
         if !built.status.success() {
-            return Err(String::from_utf8_lossy(&built.stderr).trim().to_owned());
+            return Err(NoGo::Build(String::from_utf8_lossy(&built.stderr).trim().to_owned()));
         }
-        let mut process = Command::new(&program)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| error.to_string())?;
-        let asks = process.stdin.take().ok_or("it has no standard input")?;
-        let answers = BufReader::new(process.stdout.take().ok_or("it has no standard output")?);
+        let mut process = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let asks = process.stdin.take().ok_or(NoGo::Stream("standard input"))?;
+        let answers = BufReader::new(process.stdout.take().ok_or(NoGo::Stream("standard output"))?);
         Ok(Self { process, asks, answers, _directory: directory })
     }
 
     /// Nanoseconds of one handshake, or why there is none.
-    fn ask(&mut self, shape: Shape) -> CliResult<Result<f64, String>> {
+    fn ask(&mut self, shape: Shape) -> CliResult<Result<f64, NoRate>> {
         let Shape { key, group, client_certificate, resumed, .. } = shape;
         writeln!(self.asks, "{key} {group} {client_certificate} {resumed} {GO_TURN_MILLISECONDS}")
             .and_then(|()| self.asks.flush())
@@ -255,7 +282,7 @@ impl Go {
         self.answers.read_line(&mut answer).doing("hear from Go's program")?;
         match (answer.trim().parse(), answer.trim().strip_prefix("no ")) {
             (Ok(nanoseconds), _) => Ok(Ok(nanoseconds)),
-            (Err(_), Some(reason)) => Ok(Err(reason.to_owned())),
+            (Err(_), Some(reason)) => Ok(Err(NoRate::Go(reason.to_owned()))),
             (Err(_), None) => Err(CliError::new(format!("Go's program answered {answer:?}"))),
         }
     }

@@ -52,7 +52,10 @@ pub(super) fn run(args: &Args) -> CliResult {
         bar.set_message("handshake");
         let group = args.group.or_else(|| groups.first().copied()).unwrap_or(KexGroup::X25519);
         let shape = Shape::new(args.key, group);
-        phases = Some(handshake::phases(selection, shape, Effort::REPORT).map_err(CliError::new)?);
+        phases = Some(
+            handshake::phases(selection, shape, Effort::REPORT)
+                .map_err(|error| CliError::new(error.to_string()))?,
+        );
         // The first group that is no half of the one sent first.
         let first = groups.first().copied().unwrap_or(group);
         let other = groups.iter().copied().find(|one| one.dh() != first.dh());

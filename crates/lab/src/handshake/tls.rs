@@ -116,15 +116,14 @@ impl Bench {
             }
             let Some((_, credentials)) = made.iter().find(|(one, _)| *one == wanted) else { continue };
             let ready = Pair::with(selection, credentials, shape).and_then(|pair| {
-                let text = |error: &dyn std::fmt::Display| error.to_string();
-                pair.warm_up().map_err(|error| text(&error))?;
-                let sides = pair.run().map_err(|error| text(&error))?;
+                pair.warm_up()?;
+                let sides = pair.run()?;
                 Ok((pair, sides))
             });
             let (pair, sides) = match ready {
                 Ok(ready) => ready,
                 Err(reason) => {
-                    bench.missing.push((*cell, reason));
+                    bench.missing.push((*cell, reason.to_string()));
                     continue;
                 }
             };
@@ -158,8 +157,9 @@ impl Bench {
         shape: Shape,
         batch: Duration,
     ) -> Result<(), LabError> {
-        let operations = Operations::of(selection::global(), credentials, shape)
-            .map_err(|said| LabError::Failed { what: "taking a handshake apart".to_owned(), said })?;
+        let operations = Operations::of(selection::global(), credentials, shape).map_err(|error| {
+            LabError::Failed { what: "taking a handshake apart".to_owned(), said: error.to_string() }
+        })?;
         // They are shorter than a handshake, and there are more of them.
         let batch = batch / 4;
         let all = [

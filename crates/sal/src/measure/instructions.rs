@@ -6,6 +6,8 @@
 use perf_event::events::{Event, Hardware};
 use perf_event::{Builder, Counter};
 
+use super::MeasureError;
+
 /// How often work is counted; the median is taken.
 const RUNS: usize = 5;
 
@@ -17,13 +19,13 @@ impl Instructions {
     /// A counter for this thread.
     ///
     /// # Errors
-    /// Why there is none, in words.
-    pub fn of_this_thread() -> Result<Self, String> {
+    /// Why there is none.
+    pub fn of_this_thread() -> Result<Self, MeasureError> {
         Self::counting(Hardware::INSTRUCTIONS)
     }
 
-    fn counting(event: impl Event) -> Result<Self, String> {
-        let mut counter = Builder::new(event).build().map_err(|error| error.to_string())?;
+    fn counting(event: impl Event) -> Result<Self, MeasureError> {
+        let mut counter = Builder::new(event).build().map_err(MeasureError::NoCounter)?;
         // Some machines open a counter and never run it.
         let mut sum = 0_u64;
         let mut probe = || {
@@ -33,7 +35,7 @@ impl Instructions {
         };
         match count(&mut counter, &mut probe) {
             Some(1..) => Ok(Self(counter)),
-            _ => Err("the counter stands still".to_owned()),
+            _ => Err(MeasureError::StillCounter),
         }
     }
 
@@ -76,7 +78,7 @@ mod tests {
                 let ratio = many.unwrap_or_default() / few.unwrap_or(1).max(1);
                 assert!((50..=110).contains(&ratio), "{few:?} {many:?}");
             }
-            Err(reason) => assert!(!reason.is_empty()),
+            Err(reason) => assert!(!reason.to_string().is_empty()),
         }
         // What every kernel counts, where it lets us: the same path with another event.
         if let Ok(mut clock) = Instructions::counting(Software::TASK_CLOCK) {

@@ -2,8 +2,11 @@
 
 pub mod certificate;
 pub mod danger;
+mod error;
 pub mod handshake;
 pub mod instructions;
 pub mod operation;
 pub mod table;
 pub mod timing;
+
+pub use error::MeasureError;

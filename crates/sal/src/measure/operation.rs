@@ -1,5 +1,6 @@
 //! One operation of a primitive by one provider, ready to be repeated.
 
+use super::MeasureError;
 use super::danger::plain_rsa::{self, PLAIN_RSA};
 use crate::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm, KeyAlgorithm, KeyKind};
 use crate::provider::{Offer, Provider};
@@ -58,35 +59,33 @@ pub fn prepare(
     helper: &'static dyn Provider,
     primitive: Primitive,
     part: Part,
-) -> Result<Work, String> {
-    let fault = |fault: crate::provider::Fault| fault.to_string();
+) -> Result<Work, MeasureError> {
     match primitive {
         Primitive::GenerateKey(algorithm) => {
-            provider.generate_key(algorithm).map_err(fault)?;
+            provider.generate_key(algorithm)?;
             Ok(Box::new(move || drop(std::hint::black_box(provider.generate_key(algorithm)))))
         }
         Primitive::Sign(algorithm) => {
-            let key = provider.load_key(&key(algorithm, helper)?).map_err(fault)?;
+            let key = provider.load_key(&key(algorithm, helper)?)?;
             let scheme = scheme(provider, algorithm);
-            key.sign(scheme, TRANSCRIPT).map_err(fault)?;
+            key.sign(scheme, TRANSCRIPT)?;
             Ok(Box::new(move || drop(std::hint::black_box(key.sign(scheme, TRANSCRIPT)))))
         }
         Primitive::Verify(algorithm) => {
             let material = key(algorithm, helper)?;
             let scheme = scheme(provider, algorithm);
-            let signature =
-                helper.load_key(&material).and_then(|key| key.sign(scheme, TRANSCRIPT)).map_err(fault)?;
+            let signature = helper.load_key(&material).and_then(|key| key.sign(scheme, TRANSCRIPT))?;
             let verify =
                 move || provider.verify(algorithm, scheme, material.public(), TRANSCRIPT, &signature);
-            verify().map_err(fault)?;
+            verify()?;
             Ok(Box::new(move || {
                 let _ = std::hint::black_box(verify());
             }))
         }
         Primitive::Agree(group) => agree(provider, helper, group, part),
         Primitive::Decapsulate => {
-            let key = provider.start_decapsulation().map_err(fault)?;
-            let (ciphertext, _) = helper.encapsulate(key.public()).map_err(fault)?;
+            let key = provider.start_decapsulation()?;
+            let (ciphertext, _) = helper.encapsulate(key.public())?;
             if part == Part::Share {
                 return Ok(Box::new(move || drop(std::hint::black_box(provider.start_decapsulation()))));
             }
@@ -96,9 +95,9 @@ pub fn prepare(
             }))
         }
         Primitive::Encapsulate => {
-            let key = helper.start_decapsulation().map_err(fault)?;
+            let key = helper.start_decapsulation()?;
             let public = key.public().to_vec();
-            provider.encapsulate(&public).map_err(fault)?;
+            provider.encapsulate(&public)?;
             Ok(Box::new(move || drop(std::hint::black_box(provider.encapsulate(&public)))))
         }
         Primitive::Aead(algorithm) => aead(provider, algorithm, part),
@@ -129,10 +128,9 @@ fn agree(
     helper: &'static dyn Provider,
     group: DhGroup,
     part: Part,
-) -> Result<Work, String> {
-    let fault = |fault: crate::provider::Fault| fault.to_string();
-    let peer = helper.start_agreement(group).map_err(fault)?.share().to_vec();
-    provider.start_agreement(group).and_then(|side| side.finish(&peer)).map_err(fault)?;
+) -> Result<Work, MeasureError> {
+    let peer = helper.start_agreement(group)?.share().to_vec();
+    provider.start_agreement(group).and_then(|side| side.finish(&peer))?;
     if part == Part::Share {
         return Ok(Box::new(move || drop(std::hint::black_box(provider.start_agreement(group)))));
     }
@@ -142,9 +140,9 @@ fn agree(
     }))
 }
 
-fn aead(provider: &'static dyn Provider, algorithm: AeadAlgorithm, part: Part) -> Result<Work, String> {
-    let Part::Bytes(length) = part else { return Err("ciphers are measured by bytes".to_owned()) };
-    let key = provider.aead(algorithm, &vec![3; algorithm.key_bytes()]).map_err(|fault| fault.to_string())?;
+fn aead(provider: &'static dyn Provider, algorithm: AeadAlgorithm, part: Part) -> Result<Work, MeasureError> {
+    let Part::Bytes(length) = part else { return Err(MeasureError::NoSize("ciphers")) };
+    let key = provider.aead(algorithm, &vec![3; algorithm.key_bytes()])?;
     let mut message = vec![5; length];
     let mut number = 0_u64;
     Ok(Box::new(move || {
@@ -157,8 +155,8 @@ fn aead(provider: &'static dyn Provider, algorithm: AeadAlgorithm, part: Part) -
     }))
 }
 
-fn hash(provider: &'static dyn Provider, algorithm: HashAlgorithm, part: Part) -> Result<Work, String> {
-    let Part::Bytes(length) = part else { return Err("hashes are measured by bytes".to_owned()) };
+fn hash(provider: &'static dyn Provider, algorithm: HashAlgorithm, part: Part) -> Result<Work, MeasureError> {
+    let Part::Bytes(length) = part else { return Err(MeasureError::NoSize("hashes")) };
     let message = vec![5; length];
     Ok(Box::new(move || {
         let mut full = [0; HashAlgorithm::MAX_BYTES];
@@ -179,10 +177,10 @@ fn scheme(provider: &dyn Provider, algorithm: KeyAlgorithm) -> crate::SignatureS
 }
 
 /// A key to measure with. RSA keys are those of the self-tests, because making one takes longer than the measurement.
-fn key(algorithm: KeyAlgorithm, helper: &'static dyn Provider) -> Result<PrivateKeyMaterial, String> {
+fn key(algorithm: KeyAlgorithm, helper: &'static dyn Provider) -> Result<PrivateKeyMaterial, MeasureError> {
     match selftest::known_key(algorithm) {
         Some(key) => Ok(key),
         None if algorithm == KeyAlgorithm::Rsa1024 => Ok(plain_rsa::material()),
-        None => helper.generate_key(algorithm).map_err(|fault| fault.to_string()),
+        None => Ok(helper.generate_key(algorithm)?),
     }
 }

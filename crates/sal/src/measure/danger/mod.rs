@@ -1,4 +1,4 @@
-//! What is weak or known to everybody, to be measured and for nothing else: keys whose private halves are published, and
+//! What is weak or public, to be measured and for nothing else: keys whose private halves are published, and
 //! RSA of 1024 bits. Nothing that guards anything may name this module.
 
 pub mod plain_rsa;

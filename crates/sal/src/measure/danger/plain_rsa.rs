@@ -1,6 +1,6 @@
 //! RSA by plain arithmetic, for keys of 1024 bits, which no source signs with any more.
 //!
-//! It is here to be measured and for nothing else. [`PlainRsa`] is in no list of providers, offers what it has as unsafe,
+//! It is here to be measured and for nothing else. [`PlainRsa`] is in no list of providers, offers its operations as unsafe,
 //! so that no selection takes it, and knows one key of 1024 bits, whose private half is published with this source. It
 //! blinds nothing and makes its sums in a portable library, so it is slower than the assembly of the other sources: it
 //! takes keys of 2048 bits as well, so that there is a ratio of like to like.

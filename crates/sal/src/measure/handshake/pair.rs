@@ -18,6 +18,7 @@ use rustls::{
 use super::{Credentials, Shape, Version, provider};
 use crate::Selection;
 use crate::economy::thread_cpu;
+use crate::measure::MeasureError;
 
 /// Sessions that a server keeps to be resumed.
 const SESSIONS: usize = 256;
@@ -128,10 +129,10 @@ impl Pair {
     /// Both configurations of a shape, made and run by one selection.
     ///
     /// # Errors
-    /// A sentence that says what cannot be had.
-    pub fn of(selection: &'static Selection, shape: Shape) -> Result<Self, String> {
-        let credentials = Credentials::with_chain(selection, shape.key, shape.chain);
-        Self::with(selection, &credentials.map_err(|error| error.to_string())?, shape)
+    /// [`MeasureError`] when there is no such handshake.
+    pub fn of(selection: &'static Selection, shape: Shape) -> Result<Self, MeasureError> {
+        let credentials = Credentials::with_chain(selection, shape.key, shape.chain)?;
+        Self::with(selection, &credentials, shape)
     }
 
     /// The same with certificates that are there; their keys and the length of their chain must be those of the shape.
@@ -142,23 +143,18 @@ impl Pair {
         selection: &'static Selection,
         credentials: &Credentials,
         shape: Shape,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, MeasureError> {
         if let Some(reason) = shape.impossible() {
-            return Err(reason.to_owned());
+            return Err(MeasureError::Impossible(reason));
         }
         let offered: Vec<_> = shape.guessed.into_iter().chain([shape.group]).collect();
-        let compose = |groups: &[_]| {
-            let provider = provider(selection, shape.version, shape.key, groups);
-            match provider.map_err(|error| error.to_string())? {
-                provider if provider.kx_groups.len() < groups.len() => {
-                    Err(format!("there is no source for {}", shape.group))
-                }
-                provider => Ok(provider),
-            }
+        let compose = |groups: &[_]| match provider(selection, shape.version, shape.key, groups)? {
+            provider if provider.kx_groups.len() < groups.len() => Err(MeasureError::NoSource(shape.group)),
+            provider => Ok(provider),
         };
         let server = compose(&[shape.group])?;
         let client = if shape.guessed.is_some() { compose(&offered)? } else { Arc::clone(&server) };
-        credentials.pair(&client, &server, shape).map_err(|error| error.to_string())
+        Ok(credentials.pair(&client, &server, shape)?)
     }
 
     /// Runs one handshake to its end on both sides, in memory.
@@ -275,7 +271,7 @@ impl Pair {
     }
 }
 
-fn name() -> Result<ServerName<'static>, rustls::Error> {
+pub(super) fn name() -> Result<ServerName<'static>, rustls::Error> {
     ServerName::try_from("localhost").map_err(|_| rustls::Error::General("a name".to_owned()))
 }
 
@@ -410,7 +406,7 @@ mod tests {
             (Shape { guessed: Some(KexGroup::X25519MlKem768), ..BASE }, "serves the other"),
             (Shape { chain: 5, ..BASE }, "four"),
         ] {
-            let error = Pair::of(selection::global(), shape).unwrap_err();
+            let error = Pair::of(selection::global(), shape).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
         }
     }

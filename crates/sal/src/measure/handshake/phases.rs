@@ -5,11 +5,13 @@ use std::sync::Arc;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{ServerName, UnixTime};
+use rustls::pki_types::UnixTime;
 
+use super::pair::name;
 use super::{Credentials, Pair, Shape, Sides, provider};
 use crate::algorithm::{KexGroup, KeyAlgorithm};
 use crate::economy::thread_cpu;
+use crate::measure::MeasureError;
 use crate::measure::danger::plain_rsa::PLAIN_RSA;
 use crate::measure::operation::Work;
 use crate::measure::timing::{self, Effort};
@@ -41,14 +43,13 @@ impl Operations {
     /// Those of a shape.
     ///
     /// # Errors
-    /// A sentence that says what cannot be had.
+    /// [`MeasureError`] when there is no such handshake.
     pub fn of(
         selection: &'static Selection,
         credentials: &Credentials,
         shape: Shape,
-    ) -> Result<Self, String> {
-        let provider = provider(selection, shape.version, shape.key, &[shape.group])
-            .map_err(|error| error.to_string())?;
+    ) -> Result<Self, MeasureError> {
+        let provider = provider(selection, shape.version, shape.key, &[shape.group])?;
         let (server_exchange, both_exchange) = exchanges(&provider, shape.group)?;
         let (sign, verify) = signatures(selection, &provider, credentials)?;
         let verify_chain = chain(provider, credentials)?;
@@ -56,9 +57,9 @@ impl Operations {
     }
 }
 
-fn exchanges(provider: &CryptoProvider, group: KexGroup) -> Result<(Work, Work), String> {
-    let group = *provider.kx_groups.first().ok_or_else(|| format!("there is no source for {group}"))?;
-    let share = group.start().map_err(|error| error.to_string())?.pub_key().to_vec();
+fn exchanges(provider: &CryptoProvider, group: KexGroup) -> Result<(Work, Work), MeasureError> {
+    let group = *provider.kx_groups.first().ok_or(MeasureError::NoSource(group))?;
+    let share = group.start()?.pub_key().to_vec();
     let server: Work = Box::new(move || {
         drop(std::hint::black_box(group.start_and_complete(&share)));
     });
@@ -76,21 +77,21 @@ fn signatures(
     selection: &'static Selection,
     provider: &CryptoProvider,
     credentials: &Credentials,
-) -> Result<(Work, Work), String> {
+) -> Result<(Work, Work), MeasureError> {
     let key = &credentials.server.key;
     let signer = tls::signing_key(Arc::clone(key))
         .choose_scheme(&provider.signature_verification_algorithms.supported_schemes())
-        .ok_or("the key signs by no scheme of TLS")?;
+        .ok_or(MeasureError::NoScheme("the key signs by no scheme of TLS"))?;
     // As long as what a TLS 1.3 handshake signs (RFC 8446 §4.4.3).
     let message = [0x20; 130];
     let scheme = signer.scheme();
-    let signature = signer.sign(&message).map_err(|error| error.to_string())?;
+    let signature = signer.sign(&message)?;
     let sign: Work = Box::new(move || drop(std::hint::black_box(signer.sign(&message))));
     let scheme = crate::SignatureScheme::ALL
         .iter()
         .copied()
         .find(|one| one.iana_code() == u16::from(scheme))
-        .ok_or("the scheme has no name here")?;
+        .ok_or(MeasureError::NoScheme("the scheme has no name here"))?;
     let public = key.public_key();
     let verify: Work = if public.algorithm() == KeyAlgorithm::Rsa1024 {
         Box::new(move || {
@@ -106,17 +107,14 @@ fn signatures(
     Ok((sign, verify))
 }
 
-fn chain(provider: Arc<CryptoProvider>, credentials: &Credentials) -> Result<Work, String> {
-    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::clone(&credentials.roots), provider)
-        .build()
-        .map_err(|error| error.to_string())?;
+fn chain(provider: Arc<CryptoProvider>, credentials: &Credentials) -> Result<Work, MeasureError> {
+    let verifier =
+        WebPkiServerVerifier::builder_with_provider(Arc::clone(&credentials.roots), provider).build()?;
     let mut certificates = credentials.server.chain.clone().into_iter();
-    let leaf = certificates.next().ok_or("there is no certificate")?;
+    let leaf = certificates.next().ok_or(MeasureError::Impossible("there is no certificate"))?;
     let above: Vec<_> = certificates.collect();
-    let name = ServerName::try_from("localhost").map_err(|error| error.to_string())?;
-    verifier
-        .verify_server_cert(&leaf, &above, &name, &[], UnixTime::now())
-        .map_err(|error| error.to_string())?;
+    let name = name()?;
+    verifier.verify_server_cert(&leaf, &above, &name, &[], UnixTime::now())?;
     Ok(Box::new(move || {
         let _ = std::hint::black_box(verifier.verify_server_cert(&leaf, &above, &name, &[], UnixTime::now()));
     }))
@@ -147,13 +145,11 @@ pub struct Phase {
 /// Takes a full handshake with a server certificate apart.
 ///
 /// # Errors
-/// A sentence that says what cannot be had.
-pub fn phases(selection: &'static Selection, shape: Shape, effort: Effort) -> Result<Phases, String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let credentials =
-        Credentials::with_chain(selection, shape.key, shape.chain).map_err(|error| text(&error))?;
+/// [`MeasureError`] when there is no such handshake.
+pub fn phases(selection: &'static Selection, shape: Shape, effort: Effort) -> Result<Phases, MeasureError> {
+    let credentials = Credentials::with_chain(selection, shape.key, shape.chain)?;
     let pair = Pair::with(selection, &credentials, shape)?;
-    pair.run().map_err(|error| text(&error))?;
+    pair.run()?;
     let Operations { server_exchange, both_exchange, sign, verify, verify_chain } =
         Operations::of(selection, &credentials, shape)?;
     let mut works = [server_exchange, both_exchange, sign, verify, verify_chain];
@@ -165,7 +161,7 @@ pub fn phases(selection: &'static Selection, shape: Shape, effort: Effort) -> Re
     let started = thread_cpu();
     let enough = effort.batch * u32::try_from(effort.passes * 8).unwrap_or(u32::MAX);
     while thread_cpu().saturating_sub(started) < enough {
-        sides = pair.run().map_err(|error| text(&error))?;
+        sides = pair.run()?;
         client = client.min(sides.client.as_secs_f64() * 1e9);
         server = server.min(sides.server.as_secs_f64() * 1e9);
     }
@@ -215,19 +211,18 @@ pub struct Retry {
 /// Measures handshakes in which the client guesses the server's group rightly, and wrongly.
 ///
 /// # Errors
-/// A sentence that says what cannot be had.
+/// [`MeasureError`] when there is no such handshake.
 pub fn retry(
     selection: &'static Selection,
     key: KeyAlgorithm,
     (sent, common): (KexGroup, KexGroup),
     effort: Effort,
-) -> Result<Retry, String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let compose = |groups: &[KexGroup]| tls::compose(selection, groups).map_err(|error| text(&error));
+) -> Result<Retry, MeasureError> {
+    let compose = |groups: &[KexGroup]| tls::compose(selection, groups);
     let (server, right, wrong) = (compose(&[common])?, compose(&[common, sent])?, compose(&[sent, common])?);
-    let credentials = Credentials::new(selection, key).map_err(|error| text(&error))?;
+    let credentials = Credentials::new(selection, key)?;
     let shape = Shape::new(key, common);
-    let pair = |client| credentials.pair(client, &server, shape).map_err(|error| text(&error));
+    let pair = |client| credentials.pair(client, &server, shape);
     let (straight, retried) = (pair(&right)?, pair(&wrong)?);
     let least = |best: Option<Sides>, now: Sides| match best {
         None => now,
@@ -237,13 +232,13 @@ pub fn retry(
     };
     let (mut quick, mut slow) = (None, None);
     for _ in 0..effort.passes * 20 {
-        quick = Some(least(quick, straight.run().map_err(|error| text(&error))?));
-        slow = Some(least(slow, retried.run().map_err(|error| text(&error))?));
+        quick = Some(least(quick, straight.run()?));
+        slow = Some(least(slow, retried.run()?));
     }
     match (quick, slow) {
         (Some(straight), Some(retried)) if retried.flights > straight.flights => {
             Ok(Retry { sent, common, straight, retried })
         }
-        _ => Err(format!("a share of {sent} serves {common} too: no second flight is needed")),
+        _ => Err(MeasureError::NoSecondFlight { sent, common }),
     }
 }
