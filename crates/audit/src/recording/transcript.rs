@@ -14,7 +14,7 @@ use super::frame::{Body, Exit, Frame, SessionMetadata};
 use super::sql::Answers;
 use following::{BEHIND, Following, Said, Shown, Went, What, key};
 use missed::Missed;
-use unit::{GAP, Released, UNHEARD, Unit};
+use unit::{GAP, NoneWaits, Released, UNHEARD, Unit};
 use words::{PASSED_OVER, lines, milliseconds, one_line, seconds, size};
 
 /// How a transcript looks.
@@ -436,7 +436,7 @@ impl Transcript {
                 Err(_) if live::may_have_run(shown, went, answers) => self.missed.add(at),
                 Err(_) => {}
             }
-            remarks.extend(live.as_ref().err().cloned());
+            remarks.extend(live.as_ref().err().map(ToString::to_string));
             remarks.iter().for_each(|remark| written.push_str(&format!("-- {remark}\n")));
             if !live.as_ref().is_ok_and(|script| !script.anew) {
                 text.lines().for_each(|line| written.push_str(&format!("-- {line}\n")));
@@ -478,7 +478,7 @@ impl Transcript {
             }
             return match self.unit.below(colour, line) {
                 Ok(released) => self.released(released),
-                Err(line) => self.remark(colour, &line),
+                Err(NoneWaits(line)) => self.remark(colour, &line),
             };
         }
         self.remark(colour, &line)

@@ -5,16 +5,30 @@ use super::words::{PASSED_OVER, ROLLED_BACK, UNDONE};
 use crate::recording::script::{self, Script};
 use crate::recording::sql::{Answers, Ending, Kind, Token, statements};
 
+/// Why a message is no part of a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotLive {
+    /// The record does not tell enough of it.
+    #[error("not run here: {0}")]
+    NotHere(&'static str),
+    /// The server has completed fewer of its statements than it holds, or more.
+    #[error("not run here: the server completed {completed} of its {statements} statements")]
+    InPart { completed: usize, statements: usize },
+    /// It left nothing behind.
+    #[error("{0}")]
+    NothingLeft(&'static str),
+}
+
 /// A statement as part of a script; or why it is none.
-pub(super) fn script(shown: &Shown, went: Went, answers: &Answers) -> Result<Script, String> {
-    let not = |why: &str| Err(format!("not run here: {why}"));
+pub(super) fn script(shown: &Shown, went: Went, answers: &Answers) -> Result<Script, NotLive> {
+    let not = |why| Err(NotLive::NotHere(why));
     match went {
         Went::Well => {}
         Went::Open => return not("the record has no end of it"),
         Went::Suspended => return not("it was run in part"),
         Went::Badly => return not("the server did not complete it"),
-        Went::PassedOver => return Err(PASSED_OVER.to_owned()),
-        Went::Undone(why) => return Err(why.to_owned()),
+        Went::PassedOver => return Err(NotLive::NothingLeft(PASSED_OVER)),
+        Went::Undone(why) => return Err(NotLive::NothingLeft(why)),
     }
     let Some(statement) = shown.statement.as_deref() else { return not("its text is not known") };
     if statement.bytes.is_some() {
@@ -37,7 +51,7 @@ pub(super) fn script(shown: &Shown, went: Went, answers: &Answers) -> Result<Scr
     match answers.count() {
         _ if script.statements == 0 => return not("it holds no statement"),
         completed if completed != read.len() => {
-            return not(&format!("the server completed {completed} of its {} statements", read.len()));
+            return Err(NotLive::InPart { completed, statements: read.len() });
         }
         _ if read.len() != script.statements || !answers.fit(&read, true) => {
             return not("what the server has completed are other statements");

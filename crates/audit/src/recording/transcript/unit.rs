@@ -23,6 +23,10 @@ const IN_PART: &str = "not run here: a message in its transaction was run in par
 pub(super) const GAP: &str = "not run here: the record has a gap in its transaction";
 pub(super) const UNHEARD: &str = "not run here: more messages waited for their answers than are followed";
 
+/// A line that has no message to stand below.
+#[derive(Debug)]
+pub(super) struct NoneWaits(pub(super) String);
+
 /// Whether a transaction block is open.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Block {
@@ -179,8 +183,8 @@ impl Unit {
     }
 
     /// Adds a line below the last message; gives it back where none waits.
-    pub(super) fn below(&mut self, colour: &'static str, line: String) -> Result<Vec<Released>, String> {
-        let Some(said) = self.held.last_mut() else { return Err(line) };
+    pub(super) fn below(&mut self, colour: &'static str, line: String) -> Result<Vec<Released>, NoneWaits> {
+        let Some(said) = self.held.last_mut() else { return Err(NoneWaits(line)) };
         self.bytes += said.below.push(colour, line);
         if self.bytes > MOST_HELD_BYTES || said.below.is_full() {
             self.doubt = self.doubt.or(Some(LONG));
