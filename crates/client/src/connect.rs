@@ -20,7 +20,7 @@ use super::carrier::{ANSWER, Wanted, answered, explain as explain_quic, opened, 
 use super::channel::{Channel, channel_over, endpoint};
 use super::dial::{Secured, connect_tcp, dial, look_up, tls_connect, tls_over, unreached, within};
 use super::follow;
-use super::liveness::{Liveness, Watched};
+use super::liveness::{Liveness, watched};
 use super::profile::Stored;
 use super::trace::Counted;
 use crate::error::{Doing, Error, Result, chain};
@@ -136,7 +136,7 @@ impl How {
 pub fn proxy_warm<'a>(stored: &'a Stored, kept: &'a Kept) -> BoxFuture<'a, Result<(Channel, Liveness, How)>> {
     Box::pin(async move {
         let (stream, how) = proxy_stream(stored, Some(kept)).await?;
-        let (stream, liveness) = Watched::new(stream);
+        let (stream, liveness) = watched(stream);
         // A stream whose reader has stopped holds its own window and no other stream's. What one window holds is what
         // OpenSSH has on its way in one channel.
         let endpoint = endpoint()

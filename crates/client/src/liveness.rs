@@ -1,13 +1,11 @@
 //! Whether a connection still lives, as seen by what comes from it.
 
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::AsyncRead;
+use tokio_util::io::InspectReader;
 
 /// Signs of life of one connection, for tasks that do not hold it.
 #[derive(Debug, Clone)]
@@ -41,74 +39,26 @@ impl Liveness {
     }
 }
 
-/// A connection whose liveness is seen.
-#[derive(Debug)]
-pub struct Watched<S> {
-    stream: S,
-    liveness: Liveness,
-}
+/// Marks a connection as over with what reads from it.
+struct Ending(Liveness);
 
-impl<S> Watched<S> {
-    /// A connection, and what is seen of it.
-    pub fn new(stream: S) -> (Self, Liveness) {
-        let liveness = Liveness { began: Instant::now(), shared: Arc::default() };
-        (Self { stream, liveness: liveness.clone() }, liveness)
-    }
-}
-
-impl<S> Drop for Watched<S> {
+impl Drop for Ending {
     fn drop(&mut self) {
-        self.liveness.shared.ended.store(true, Ordering::Relaxed);
+        self.0.shared.ended.store(true, Ordering::Relaxed);
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if read.is_ready() {
-            if buffer.filled().len() > before {
-                self.liveness.note();
-            } else {
-                self.liveness.shared.ended.store(true, Ordering::Relaxed);
-            }
-        }
-        read
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        data: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, data)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
+/// A connection, and whether it still lives.
+pub fn watched<S: AsyncRead>(
+    stream: S,
+) -> (InspectReader<S, impl FnMut(&[u8]) + Send + Unpin + 'static>, Liveness) {
+    let liveness = Liveness { began: Instant::now(), shared: Arc::default() };
+    let seen = Ending(liveness.clone());
+    let stream = InspectReader::new(stream, move |bytes: &[u8]| match bytes {
+        [] => seen.0.shared.ended.store(true, Ordering::Relaxed),
+        _ => seen.0.note(),
+    });
+    (stream, liveness)
 }
 
 #[cfg(test)]
@@ -120,7 +70,7 @@ mod tests {
     #[tokio::test]
     async fn bytes_are_a_sign_of_life_and_the_end_is_the_end() {
         let (here, mut there) = tokio::io::duplex(64);
-        let (mut watched, liveness) = Watched::new(here);
+        let (mut watched, liveness) = watched(here);
         tokio::time::sleep(Duration::from_millis(30)).await;
         assert!(liveness.silence() >= Duration::from_millis(20) && !liveness.ended());
         let before = Instant::now();
