@@ -7,13 +7,14 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
 use http::header::USER_AGENT;
 use metrics::counter;
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_sal::compatibility::{Kind, Offer, group_name, is_grease, scheme_name, version_name};
 use sallyport_ssh::capabilities::{Sighting, SshOffer, Whose};
 use sallyport_wire::client_hello::TlsOffer;
@@ -98,7 +99,7 @@ pub(crate) struct Sightings(Arc<Mutex<HashMap<String, Entry>>>);
 
 impl Sightings {
     fn table(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// A client was here.
@@ -397,15 +398,22 @@ pub(crate) fn to_proto(report: &Report) -> v1::SeenClient {
     }
 }
 
-/// A report from the wire, within its bounds: whoever sent it may have meant harm. A clock that is ahead is set back.
+/// A kind of client that this release does not know.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{kind:?} is no kind of client; known are {known}",
+    known = Kind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ")
+)]
+pub(crate) struct UnknownClient {
+    kind: String,
+}
+
+/// A report from the wire, within its bounds: the host that sent it may mean harm. A clock that is ahead is set back.
 ///
 /// # Errors
-/// What is wrong with it, in words.
-pub(crate) fn from_proto(client: v1::SeenClient, now: OffsetDateTime) -> Result<Report, String> {
-    let kind = Kind::named(&client.kind).ok_or_else(|| {
-        let known: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
-        format!("{:?} is no kind of client; known are {}", short(&client.kind, 32), known.join(", "))
-    })?;
+/// [`UnknownClient`] when it is of a kind that is not known.
+pub(crate) fn from_proto(client: v1::SeenClient, now: OffsetDateTime) -> Result<Report, UnknownClient> {
+    let kind = Kind::named(&client.kind).ok_or_else(|| UnknownClient { kind: short(&client.kind, 32) })?;
     let time = |sent: Option<_>| sent.as_ref().and_then(time_from_proto).map_or(now, |time| time.min(now));
     let last = time(client.last_seen);
     let offer = Offer {

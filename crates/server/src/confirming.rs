@@ -27,6 +27,17 @@ const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// Why the authority has not taken a confirmation.
+#[derive(Debug, thiserror::Error)]
+enum NotConfirmed {
+    #[error("it cannot be stored")]
+    NotStored,
+    #[error("{0}")]
+    Refused(String),
+    #[error("no answer")]
+    NoAnswer,
+}
+
 /// Confirms for as long as the process runs.
 pub(crate) struct Confirming {
     pub(crate) credentials: Credentials,
@@ -58,7 +69,7 @@ impl Confirming {
                     interval
                 }
                 Err(problem) => {
-                    debug!(problem, "the trust in force was not confirmed; trying again");
+                    debug!(%problem, "the trust in force was not confirmed; trying again");
                     backoff.wait().await;
                     continue;
                 }
@@ -83,11 +94,11 @@ impl Confirming {
         request(&self.view.bundle(), self.credentials.presented())
     }
 
-    async fn confirm(&self, request: &v1::ConfirmRequest) -> Result<Duration, String> {
+    async fn confirm(&self, request: &v1::ConfirmRequest) -> Result<Duration, NotConfirmed> {
         let bundle = self.view.bundle();
         if let Err(error) = self.credentials.adopt(bundle) {
             warn!(error = %ServerError::chain(&error), "a changed trust cannot be stored, so it is not confirmed");
-            return Err("it cannot be stored".to_owned());
+            return Err(NotConfirmed::NotStored);
         }
         let mut rotation = self.client.rotation();
         let answer = tokio::time::timeout(CALL_TIMEOUT, rotation.confirm(request.clone())).await;
@@ -100,8 +111,8 @@ impl Confirming {
                 let within = answer.next_within.as_ref().and_then(duration_from_proto);
                 Ok(within.unwrap_or(DEFAULT_INTERVAL).max(SHORTEST_INTERVAL))
             }
-            Ok(Err(status)) => Err(status.message().to_owned()),
-            Err(_) => Err("no answer".to_owned()),
+            Ok(Err(status)) => Err(NotConfirmed::Refused(status.message().to_owned())),
+            Err(_) => Err(NotConfirmed::NoAnswer),
         }
     }
 }

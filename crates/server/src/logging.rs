@@ -38,6 +38,19 @@ fn without_phases(filter: EnvFilter) -> EnvFilter {
     }
 }
 
+/// Why a log keeps its level.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LevelError {
+    #[error("the variable SALLYPORT_LOG says what is logged")]
+    ByEnvironment,
+    #[error("{level:?} {problem}")]
+    NoFilter { level: String, problem: &'static str },
+    #[error("the log of this process was set up by another program")]
+    NotOurs,
+    #[error(transparent)]
+    Reload(#[from] reload::Error),
+}
+
 /// The level of a log that can be set anew.
 pub(crate) struct Level {
     set: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>,
@@ -55,13 +68,14 @@ impl Level {
     /// Logs by another level from now on.
     ///
     /// # Errors
-    /// Why it stays as it is.
-    pub(crate) fn set(&self, level: &str) -> Result<(), String> {
+    /// [`LevelError`] when it stays as it is.
+    pub(crate) fn set(&self, level: &str) -> Result<(), LevelError> {
         if self.by_environment {
-            return Err("the variable SALLYPORT_LOG says what is logged".to_owned());
+            return Err(LevelError::ByEnvironment);
         }
-        let filter = filter(level).map_err(|error| format!("{level:?} {error}"))?;
-        (self.set)(filter).map_err(|error| error.to_string())
+        let filter =
+            filter(level).map_err(|problem| LevelError::NoFilter { level: level.to_owned(), problem })?;
+        Ok((self.set)(filter)?)
     }
 }
 

@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 
 use crate::ServerError;
 use crate::config::{Config, LogConfig, ProxySection};
-use crate::logging::Level;
+use crate::logging::{Level, LevelError};
 
 /// Services whose settings change while they run.
 pub(crate) trait Adjustable {
@@ -83,14 +83,14 @@ impl Reloading {
         if config.log.level != self.log_level {
             let set = match &self.level {
                 Some(level) => level.set(&config.log.level),
-                None => Err("the log of this process was set up by another program".to_owned()),
+                None => Err(LevelError::NotOurs),
             };
             match set {
                 Ok(()) => {
                     self.log_level = config.log.level;
                     outcome.applied.push("log.level");
                 }
-                Err(reason) => outcome.refused.push(("log.level", reason)),
+                Err(reason) => outcome.refused.push(("log.level", reason.to_string())),
             }
         }
         if config.drain_timeout != running.drain_timeout() {

@@ -110,7 +110,7 @@ fn a_report_survives_the_wire_and_a_hostile_one_is_cut_down() {
     assert!(read.users[0].len() <= LONGEST_NAME && !read.users[0].contains('\u{1b}'));
     assert_eq!((read.offer.key_exchange.len(), read.refused, read.last), (0, None, now));
     let unknown = v1::SeenClient { kind: "telnet".to_owned(), ..Default::default() };
-    assert!(from_proto(unknown, now).unwrap_err().contains("known are ssh, tls"));
+    assert!(from_proto(unknown, now).unwrap_err().to_string().contains("known are ssh, tls"));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use tonic::Status;
 
 use crate::authority::inventory::clients::{ClientRecord, Clients};
 use crate::authority::storage::storage;
-use crate::client_sightings::{MOST_REPORTED, Report, Sightings, from_proto};
+use crate::client_sightings::{MOST_REPORTED, Report, Sightings, UnknownClient, from_proto};
 
 /// Why a host's report of clients is not taken.
 #[derive(Debug, thiserror::Error)]
@@ -20,8 +20,8 @@ pub(crate) enum BadReport {
     #[error("{0} clients in one report, at most {MOST_REPORTED} are allowed")]
     TooMany(usize),
     /// One of them cannot be understood.
-    #[error("{0}")]
-    Client(String),
+    #[error(transparent)]
+    Client(#[from] UnknownClient),
 }
 
 /// What is known of clients.
@@ -100,5 +100,5 @@ pub(crate) fn take_clients(
     if clients.len() > MOST_REPORTED {
         return Err(BadReport::TooMany(clients.len()));
     }
-    clients.into_iter().map(|client| from_proto(client, now).map_err(BadReport::Client)).collect()
+    clients.into_iter().map(|client| Ok(from_proto(client, now)?)).collect()
 }
