@@ -19,11 +19,24 @@ use tracing::{debug, info};
 use crate::cluster_cache::ClusterCache;
 use crate::proxy::nodes::permit;
 use crate::proxy::watcher::{Session, Watcher};
-use crate::reach::reach;
-use crate::user_certificate;
+use crate::reach::{ReachError, reach};
+use crate::user_certificate::{self, NotProven};
 
 /// Bytes on their way, in each direction.
 const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Why the agent does not connect a user to a server; the user reads it.
+#[derive(Debug, thiserror::Error)]
+enum NotOpened {
+    #[error("the agent of {agent} is not the gateway to this server")]
+    NotTheGateway { agent: NodeName },
+    #[error("the agent of {agent} does not accept the user's certificate: {reason}")]
+    NotProven { agent: NodeName, reason: NotProven },
+    #[error("{0}")]
+    Refused(String),
+    #[error("from {agent}, {reason}")]
+    NotReached { agent: NodeName, reason: ReachError },
+}
 
 /// This node, as the gateway to servers.
 #[derive(Clone)]
@@ -40,7 +53,8 @@ impl Gateway {
         let now = OffsetDateTime::now_utc();
         let (server, watcher) = match self.open(&asked, client, now).await {
             Ok(opened) => opened,
-            Err(message) => {
+            Err(reason) => {
+                let message = reason.to_string();
                 info!(server = %asked.node, %message, "connection to a server refused");
                 return stream.reset(&message);
             }
@@ -53,7 +67,7 @@ impl Gateway {
         asked: &ServerTarget,
         client: SocketAddr,
         now: OffsetDateTime,
-    ) -> Result<(BoxedStream, Watcher), String> {
+    ) -> Result<(BoxedStream, Watcher), NotOpened> {
         let own = self.view.node(&self.id).map_or_else(|| self.name.clone(), |node| node.name.clone());
         let node = self.view.node(&asked.node);
         let found = node.as_ref().and_then(|node| match &node.kind {
@@ -65,15 +79,15 @@ impl Gateway {
             event.source_by_proxy().field("server", name).field("at", "gateway")
         };
         let Some((node, server)) = found else {
-            let message = format!("the agent of {own} is not the gateway to this server");
-            self.sink.emit(event(&asked.node.to_string()).message(&message));
-            return Err(message);
+            let reason = NotOpened::NotTheGateway { agent: own.clone() };
+            self.sink.emit(event(&asked.node.to_string()).message(reason.to_string()));
+            return Err(reason);
         };
         let identity =
             user_certificate::identify(&asked.proof, &self.view.trust(), now).map_err(|reason| {
                 self.sink
                     .emit(event(node.name.as_str()).message(format!("the user's certificate: {reason}")));
-                format!("the agent of {own} does not accept the user's certificate: {reason}")
+                NotOpened::NotProven { agent: own.clone(), reason }
             })?;
         let _permit = permit(&self.view, &identity, node, asked.login.as_ref(), now).map_err(|refusal| {
             let (public, internal) = match &refusal {
@@ -81,9 +95,10 @@ impl Gateway {
                 None => ("no role of yours allows this".to_owned(), "not a user".to_owned()),
             };
             self.sink.emit(event(node.name.as_str()).user(identity.display_name()).message(internal));
-            public
+            NotOpened::Refused(public)
         })?;
-        let stream = reach(&server.address).await.map_err(|error| format!("from {own}, {error}"))?;
+        let reached = reach(&server.address).await;
+        let stream = reached.map_err(|reason| NotOpened::NotReached { agent: own.clone(), reason })?;
         debug!(user = %identity.display_name(), server = %node.name, "connected to a server");
         let (view, sink) = (Arc::clone(&self.view), Arc::clone(&self.sink));
         let (node, login) = (Arc::clone(node), asked.login.clone());

@@ -1,8 +1,9 @@
 //! The labels of this machine: written in the configuration, printed by commands, and seen of the host.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,7 +111,7 @@ impl OwnLabels {
     async fn repeat(&self, command: &LabelCommand) {
         let mut told = String::new();
         loop {
-            match output(command).await {
+            match output(command).await.map_err(|problem| problem.to_string()) {
                 Ok(value) => {
                     if !told.is_empty() {
                         info!(label = command.name, "the label's command works again");
@@ -143,10 +144,28 @@ impl OwnLabels {
     }
 }
 
+/// Why the command of a label gave no value.
+#[derive(Debug, thiserror::Error)]
+enum NoValue {
+    #[error("names no program")]
+    NoProgram,
+    #[error("{program} cannot be run: {source}")]
+    NotRun { program: String, source: io::Error },
+    #[error("did not end within {0:?}")]
+    Late(Duration),
+    #[error(transparent)]
+    Wait(#[from] io::Error),
+    /// With the beginning of what it complained of.
+    #[error("{}", tidy(&format!("{status}: {complaint}")))]
+    Failed { status: ExitStatus, complaint: String },
+    #[error("printed nothing")]
+    Empty,
+}
+
 /// Runs a command once; gives its output as a label's value.
-async fn output(label: &LabelCommand) -> Result<String, String> {
+async fn output(label: &LabelCommand) -> Result<String, NoValue> {
     let Some((program, arguments)) = label.command.split_first() else {
-        return Err("names no program".into());
+        return Err(NoValue::NoProgram);
     };
     let mut child = Command::new(program)
         .args(arguments)
@@ -158,7 +177,7 @@ async fn output(label: &LabelCommand) -> Result<String, String> {
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
-        .map_err(|error| format!("{program} cannot be run: {error}"))?;
+        .map_err(|source| NoValue::NotRun { program: program.clone(), source })?;
     let group = child.id();
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let run = async {
@@ -172,14 +191,14 @@ async fn output(label: &LabelCommand) -> Result<String, String> {
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
         let _ = tokio::time::timeout(Duration::from_secs(1), child.wait()).await;
-        return Err(format!("did not end within {:?}", label.timeout));
+        return Err(NoValue::Late(label.timeout));
     };
-    let status = status.map_err(|error| error.to_string())?;
+    let status = status?;
     if !status.success() {
-        return Err(tidy(&format!("{status}: {}", String::from_utf8_lossy(&err))));
+        return Err(NoValue::Failed { status, complaint: String::from_utf8_lossy(&err).into_owned() });
     }
     match tidy(&String::from_utf8_lossy(&out)) {
-        value if value.is_empty() => Err("printed nothing".to_owned()),
+        value if value.is_empty() => Err(NoValue::Empty),
         value => Ok(value),
     }
 }
@@ -211,7 +230,9 @@ mod tests {
 
     #[tokio::test]
     async fn output_becomes_one_bounded_line() {
-        let run = async |script: &str| output(&command(script, Duration::from_secs(10))).await;
+        let run = async |script: &str| {
+            output(&command(script, Duration::from_secs(10))).await.map_err(|problem| problem.to_string())
+        };
         assert_eq!(run("echo '  a  b'; echo c").await.unwrap(), "a b c");
         assert_eq!(run("printf '\\033[31mred\\377'").await.unwrap(), "[31mred\u{fffd}");
         assert_eq!(run("yes | head -c 1000000").await.unwrap().chars().count(), 255);
@@ -220,7 +241,7 @@ mod tests {
         assert_eq!(run("true").await.unwrap_err(), "printed nothing");
         assert!(run("pwd").await.unwrap() == "/");
         let missing = LabelCommand { command: vec!["/no/such".to_owned()], ..command("", Duration::ZERO) };
-        assert!(output(&missing).await.unwrap_err().contains("/no/such cannot be run"));
+        assert!(output(&missing).await.unwrap_err().to_string().contains("/no/such cannot be run"));
     }
 
     #[tokio::test]
@@ -229,7 +250,7 @@ mod tests {
         let pid = directory.path().join("pid");
         let script = format!("sleep 100 & echo $! > {}; wait", pid.display());
         let problem = output(&command(&script, Duration::from_millis(500))).await.unwrap_err();
-        assert_eq!(problem, "did not end within 500ms");
+        assert_eq!(problem.to_string(), "did not end within 500ms");
         let child = std::fs::read_to_string(pid).unwrap();
         let stat = format!("/proc/{}/stat", child.trim());
         let gone = || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));

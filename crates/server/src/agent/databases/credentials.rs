@@ -14,7 +14,7 @@ use sallyport_access::{Database, DatabaseLogin, DatabaseTlsMode};
 use sallyport_ca::keys::TlsKey;
 use sallyport_ca::tls::danger::unverified_database_config;
 use sallyport_ca::tls::database::{ServerCheck, database_client_config};
-use sallyport_ca::{CaKind, Trust};
+use sallyport_ca::{CaError, CaKind, Trust};
 use sallyport_databases::service::{Credentials, CredentialsError, Wanted};
 use sallyport_sal::{KeyPurpose, Suite};
 use sallyport_wire::convert::time_from_proto;
@@ -152,19 +152,18 @@ impl AgentCredentials {
     /// nobody waits.
     pub(crate) fn prepare(&self) {
         if let Err(error) = self.key(self.view.trust().suite()) {
-            warn!(error, "cannot make the key for databases yet");
+            warn!(%error, "cannot make the key for databases yet");
         }
     }
 
-    fn key(&self, suite: Suite) -> Result<Arc<TlsKey>, String> {
+    fn key(&self, suite: Suite) -> Result<Arc<TlsKey>, CaError> {
         let held = self.key.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some((of, key)) = held
             && of == suite
         {
             return Ok(key);
         }
-        let key =
-            TlsKey::generate_for(suite, KeyPurpose::AgentToDatabase).map_err(|error| error.to_string())?;
+        let key = TlsKey::generate_for(suite, KeyPurpose::AgentToDatabase)?;
         counter!("sallyport_database_keys_total").increment(1);
         let mut slot = self.key.lock().unwrap_or_else(PoisonError::into_inner);
         // Somebody else may have been as quick; one key is enough.
@@ -230,8 +229,11 @@ impl AgentCredentials {
             return settings(database, trust, None).map(|config| Held { config, valid_until: None });
         }
         let suite = trust.suite();
-        let key = if self.danger.fresh_database_keys { fresh_key(suite).await } else { self.key(suite) }
-            .map_err(CredentialsError::Unavailable)?;
+        let key = match self.danger.fresh_database_keys {
+            true => fresh_key(suite).await,
+            false => self.key(suite).map_err(NoKey::from),
+        };
+        let key = key.map_err(|error| CredentialsError::Unavailable(error.to_string()))?;
         let asked = CertifyDatabaseUserRequest {
             database: database.name.to_string(),
             db_user: wanted.permit.db_user().to_owned(),
@@ -253,11 +255,22 @@ impl AgentCredentials {
     }
 }
 
+/// Why there is no key towards a database.
+#[derive(Debug, thiserror::Error)]
+enum NoKey {
+    /// It could not be made.
+    #[error(transparent)]
+    Made(#[from] CaError),
+    /// The thread that made it ended.
+    #[error(transparent)]
+    Ended(#[from] tokio::task::JoinError),
+}
+
 /// One that nothing else will use.
-async fn fresh_key(suite: Suite) -> Result<Arc<TlsKey>, String> {
+async fn fresh_key(suite: Suite) -> Result<Arc<TlsKey>, NoKey> {
     let making =
         tokio::task::spawn_blocking(move || TlsKey::generate_for(suite, KeyPurpose::AgentToDatabase));
-    making.await.map_err(|error| error.to_string())?.map(Arc::new).map_err(|error| error.to_string())
+    Ok(Arc::new(making.await??))
 }
 
 /// Puts a slot in its place, and gives what was there.

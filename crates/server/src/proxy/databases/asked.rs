@@ -146,7 +146,7 @@ impl Asks for DatabaseAsked<'_> {
             )
         };
         let (databases, end_to_end) = (self.databases, self.end_to_end());
-        let mut agents = databases.agents(database).map_err(|problem| unreachable(&problem))?;
+        let mut agents = databases.agents(database).map_err(|problem| unreachable(&problem.to_string()))?;
         if let Some(will_do) = end_to_end {
             agents.retain(|agent| will_do.contains(agent));
         }

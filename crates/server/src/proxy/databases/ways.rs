@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use metrics::counter;
-use sallyport_access::{Database, DatabaseName, DatabasePermit, HostId};
+use sallyport_access::{Database, DatabaseName, DatabasePermit, HostId, NodeName};
 use sallyport_audit::Event;
 use sallyport_ca::Opening;
 use sallyport_databases::postgres::startup::CancelKey;
@@ -31,6 +31,15 @@ pub(crate) struct Databases {
     pub(super) fresh: Option<Arc<FreshKeys>>,
     /// What this proxy is called in public: `NAME.` and one of them is the name of a database.
     pub(super) public_names: Arc<[String]>,
+}
+
+/// Why no agent can serve a database.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoAgent {
+    #[error("several nodes are called {0}; one of them has to go (sallyport admin rm node/ID)")]
+    Several(NodeName),
+    #[error("it has no agent")]
+    Unserved,
 }
 
 /// An open stream to an agent, and the key by which its client may cancel what it does.
@@ -102,7 +111,7 @@ impl Databases {
 
     /// The hosts that serve a database, by their ids. A name that several have means none of them: the second may have
     /// taken it to get what is meant for the first.
-    pub(super) fn agents(&self, database: &Database) -> Result<Vec<HostId>, String> {
+    pub(super) fn agents(&self, database: &Database) -> Result<Vec<HostId>, NoAgent> {
         let (mut found, mut shared) = (Vec::new(), None);
         for name in &database.agents {
             match self.view().resolve(name.as_str()) {
@@ -112,10 +121,8 @@ impl Databases {
             }
         }
         match (found.is_empty(), shared) {
-            (true, Some(name)) => Err(format!(
-                "several nodes are called {name}; one of them has to go (sallyport admin rm node/ID)"
-            )),
-            (true, None) => Err("it has no agent".to_owned()),
+            (true, Some(name)) => Err(NoAgent::Several(name.clone())),
+            (true, None) => Err(NoAgent::Unserved),
             (false, _) => Ok(found),
         }
     }
