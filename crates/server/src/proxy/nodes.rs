@@ -136,8 +136,10 @@ impl Asks for NodeAsked<'_> {
                 let recording = &self.nodes.recording;
                 let enters = Enters { client, agent: self.agent, word: self.word };
                 let entered = recording.enter(opener, enters, opening, (node, server), pass).await;
-                let entered = entered
-                    .map_err(|problem| DialError::NotRecordable { node: node.name.to_string(), problem })?;
+                let entered = entered.map_err(|problem| DialError::NotRecordable {
+                    node: node.name.to_string(),
+                    problem: problem.to_string(),
+                })?;
                 Ok(Upstream::over(entered))
             }
         }

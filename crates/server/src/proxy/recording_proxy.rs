@@ -17,20 +17,22 @@ use sallyport_access::{
 };
 use sallyport_audit::recording::Recorders;
 use sallyport_audit::{Code, Event, Sink};
+use sallyport_ca::CaError;
 use sallyport_ca::keys::SshKeyPair;
 use sallyport_sal::KeyPurpose;
 use sallyport_sal::hpke::RecipientPublic;
 use sallyport_session::LiveSessions;
 use sallyport_ssh::BoxedStream;
 use sallyport_ssh::agent::UserAgent;
-use sallyport_ssh::client::{Credentials, PHASE};
+use sallyport_ssh::client::{ClientError, Credentials, PHASE};
 use sallyport_ssh::node::{
     AgentLogin, ConnectionInfo, HostIdentity, LoginBy, NodeConfig, NodeServer, ServerProof, Upstream,
 };
 use sallyport_wire::convert::time_from_proto;
 use sallyport_wire::v1::{CertifyForTargetRequest, CertifyTargetRequest, LoginWord};
 use time::OffsetDateTime;
-use tokio::sync::Semaphore;
+use tokio::sync::{AcquireError, Semaphore};
+use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span, warn};
@@ -84,25 +86,29 @@ impl HeldLogin {
     }
 }
 
-/// Why the authority gave nothing, in words for the person.
-enum Asking {
+/// Why there is no certificate for a server, or for a login there; the user reads it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoCertificate {
+    #[error("the authority gives no certificate: {0}")]
     Refused(String),
     /// It is away, or cannot do it now.
+    #[error("the authority gives no certificate: {0}")]
     NoAnswer(String),
-}
-
-impl From<String> for Asking {
-    fn from(problem: String) -> Self {
-        Self::Refused(problem)
-    }
-}
-
-impl Asking {
-    fn into_words(self) -> String {
-        match self {
-            Self::Refused(problem) | Self::NoAnswer(problem) => problem,
-        }
-    }
+    /// This process is ending.
+    #[error(transparent)]
+    Closed(#[from] AcquireError),
+    /// No key could be made for it.
+    #[error(transparent)]
+    Key(#[from] CaError),
+    /// The thread that made the key ended.
+    #[error(transparent)]
+    Ended(#[from] JoinError),
+    /// The listener does not take it.
+    #[error(transparent)]
+    Host(#[from] sallyport_ssh::node::NodeError),
+    /// The client of the server does not take it.
+    #[error(transparent)]
+    Login(#[from] ClientError),
 }
 
 /// The server, whose login, as which account, and whether by a user's own word: where their roles want that, nothing that the
@@ -235,7 +241,7 @@ impl RecordingProxy {
         opening: &Span,
         (node, server): (&Arc<Node>, &OpenSshServer),
         pass: &Pass,
-    ) -> Result<BoxedStream, String> {
+    ) -> Result<BoxedStream, NoCertificate> {
         let listener = self.listener(node).await?;
         let upstream = Arc::new(Behind {
             recording: Arc::clone(self),
@@ -259,7 +265,7 @@ impl RecordingProxy {
     }
 
     /// The listener for a server. Asks no authority when there is one whose certificate is young.
-    async fn listener(self: &Arc<Self>, node: &Arc<Node>) -> Result<NodeServer, String> {
+    async fn listener(self: &Arc<Self>, node: &Arc<Node>) -> Result<NodeServer, NoCertificate> {
         let now = OffsetDateTime::now_utc();
         if let Some((listener, due)) = self.known_listener(node, now) {
             if due {
@@ -267,7 +273,7 @@ impl RecordingProxy {
                 // Nobody waits for a renewal in time.
                 tasks::start(async move {
                     if let Err(problem) = recording.make_listener(&node).await {
-                        warn!(server = %node.name, problem, "no new certificate for a server yet");
+                        warn!(server = %node.name, %problem, "no new certificate for a server yet");
                     }
                 });
             }
@@ -295,7 +301,7 @@ impl RecordingProxy {
         Arc::clone(locked(&self.turns).entry(node.id).or_default())
     }
 
-    async fn make_listener(&self, node: &Arc<Node>) -> Result<NodeServer, String> {
+    async fn make_listener(&self, node: &Arc<Node>) -> Result<NodeServer, NoCertificate> {
         let turn = self.turn(node);
         let _turn = turn.lock().await;
         // Whoever had the turn before may have made it.
@@ -310,9 +316,8 @@ impl RecordingProxy {
             ssh_public_key: key.public_line().to_owned(),
         };
         let mut fleet = self.client.fleet();
-        let answer =
-            self.ask("CertifyTarget", fleet.certify_target(request)).await.map_err(Asking::into_words)?;
-        let host = HostIdentity::new(&key, &answer.ssh_certificate).map_err(|error| error.to_string())?;
+        let answer = self.ask("CertifyTarget", fleet.certify_target(request)).await?;
+        let host = HostIdentity::new(&key, &answer.ssh_certificate)?;
         let now = OffsetDateTime::now_utc();
         let valid_until = answer.valid_until.as_ref().and_then(time_from_proto).unwrap_or(now);
         let mut targets = locked(&self.targets);
@@ -345,35 +350,33 @@ impl RecordingProxy {
         Ok(server)
     }
 
-    async fn key(&self, purpose: KeyPurpose) -> Result<SshKeyPair, String> {
+    async fn key(&self, purpose: KeyPurpose) -> Result<SshKeyPair, NoCertificate> {
         let suite = self.view.trust().suite();
         let made = tokio::task::spawn_blocking(move || SshKeyPair::generate_for(suite, purpose, "proxy"));
-        made.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+        Ok(made.await??)
     }
 
     async fn ask<T>(
         &self,
         method: &'static str,
         call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
-    ) -> Result<T, Asking> {
-        let _place = self.asking.acquire().await.map_err(|error| Asking::Refused(error.to_string()))?;
+    ) -> Result<T, NoCertificate> {
+        let _place = self.asking.acquire().await?;
         let answer = tokio::time::timeout(CALL_TIMEOUT, call).await;
         let result = if matches!(answer, Ok(Ok(_))) { "ok" } else { "error" };
         counter!("sallyport_authority_calls_total", "method" => method, "result" => result).increment(1);
         match answer {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => {
-                let words = format!("the authority gives no certificate: {}", status.message());
+                let words = status.message().to_owned();
                 Err(match status.code() {
                     tonic::Code::Unavailable | tonic::Code::Unknown | tonic::Code::Cancelled => {
-                        Asking::NoAnswer(words)
+                        NoCertificate::NoAnswer(words)
                     }
-                    _ => Asking::Refused(words),
+                    _ => NoCertificate::Refused(words),
                 })
             }
-            Err(_) => Err(Asking::NoAnswer(
-                "the authority gives no certificate: it does not answer; try again".to_owned(),
-            )),
+            Err(_) => Err(NoCertificate::NoAnswer("it does not answer; try again".to_owned())),
         }
     }
 
@@ -385,11 +388,11 @@ impl RecordingProxy {
         (certificate, word): (&str, Option<&LoginWord>),
         node: &Arc<Node>,
         login: &Login,
-    ) -> Result<Credentials, String> {
+    ) -> Result<Credentials, NoCertificate> {
         let key: LoginKey = (node.id, identity.login_id, login.clone(), word.is_some());
         let Some(held) = self.held(&key) else {
             let shown = (certificate, word.cloned());
-            return self.certify_login(key, shown, node, login).await.map_err(Asking::into_words);
+            return self.certify_login(key, shown, node, login).await;
         };
         if held.is_due() {
             self.postpone(&key);
@@ -398,11 +401,11 @@ impl RecordingProxy {
             tasks::start(async move {
                 match recording.certify_login(key.clone(), (&certificate, word), &node, &login).await {
                     Ok(_) => {}
-                    Err(Asking::NoAnswer(problem)) => {
-                        warn!(server = %node.name, problem, "going on with an older certificate");
+                    Err(problem @ NoCertificate::NoAnswer(_)) => {
+                        warn!(server = %node.name, %problem, "going on with an older certificate");
                     }
-                    Err(Asking::Refused(problem)) => {
-                        warn!(server = %node.name, problem, "no more certificates for a login");
+                    Err(problem) => {
+                        warn!(server = %node.name, %problem, "no more certificates for a login");
                         locked(&recording.logins).remove(&key);
                     }
                 }
@@ -424,7 +427,7 @@ impl RecordingProxy {
         (certificate, word): (&str, Option<LoginWord>),
         node: &Node,
         login: &Login,
-    ) -> Result<Credentials, Asking> {
+    ) -> Result<Credentials, NoCertificate> {
         let began = std::time::Instant::now();
         let pair = self.key(KeyPurpose::UserSsh).await?;
         let request = CertifyForTargetRequest {
@@ -436,8 +439,7 @@ impl RecordingProxy {
         };
         let mut fleet = self.client.fleet();
         let answer = self.ask("CertifyForTarget", fleet.certify_for_target(request)).await?;
-        let credentials = Credentials::from_openssh(&pair.private_openssh(), &answer.ssh_certificate)
-            .map_err(|error| Asking::Refused(error.to_string()))?;
+        let credentials = Credentials::from_openssh(&pair.private_openssh(), &answer.ssh_certificate)?;
         let now = OffsetDateTime::now_utc();
         let valid_until = answer.valid_until.as_ref().and_then(time_from_proto).unwrap_or(now);
         let mut logins = locked(&self.logins);
@@ -539,6 +541,9 @@ impl Upstream for Behind {
         login: &Login,
     ) -> Result<Credentials, String> {
         let shown = (certificate, self.word.as_ref());
-        self.recording.credentials(identity, shown, &self.node, login).await
+        self.recording
+            .credentials(identity, shown, &self.node, login)
+            .await
+            .map_err(|error| error.to_string())
     }
 }
