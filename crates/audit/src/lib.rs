@@ -13,6 +13,6 @@ pub mod recording;
 pub use bounds::{EVENT_BYTES, TEXT_BYTES};
 pub use event::{Code, Event, Severity, Sink};
 
-/// The target of spans that are phases of a connection, whichever protocol it speaks: one filter takes them all, for whoever
-/// wants to know where the time went.
+/// The target of spans that are phases of a connection, whichever protocol it speaks: one filter takes them all, for a
+/// reader who wants to know where the time went.
 pub const PHASE: &str = "sallyport::phase";

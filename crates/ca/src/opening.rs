@@ -108,7 +108,7 @@ impl OpeningWord {
 
 impl Trust {
     /// Whose word it is that this session was opened: checks the certificate, the signature over all of the opening, and that
-    /// it is of now. A user speaks for the own login alone, a proxy for everybody. That the word was not used before is for the
+    /// it is of now. A user speaks for the own login alone, a proxy for every user. That the word was not used before is for the
     /// caller to know.
     ///
     /// # Errors

@@ -3,17 +3,17 @@
 //! ```text
 //!            trusted        signs (host)   signs (all others)   what happens
 //! standby    A              A              A
-//! init       A, B           A              A                    everybody learns to trust B
+//! init       A, B           A              A                    hosts and users learn to trust B
 //! update_clients
 //!            A, B           A              B                    users get certificates of B
 //! update_servers
 //!            A, B           B              B                    hosts get certificates of B
 //! standby    B              B              B                    A is forgotten
-//! rollback   A, B           A              A                    everybody goes back to A; then standby forgets B
+//! rollback   A, B           A              A                    all go back to A; then standby forgets B
 //! ```
 //!
-//! The order is what makes it safe: a CA signs nothing before everybody trusts it, and is not forgotten before nobody
-//! holds what it signed. Users come first, because their verifiers are the hosts, which confirm what they trust; hosts
+//! The order is what makes it safe: a CA signs nothing before every verifier trusts it, and is not forgotten while a
+//! certificate that it signed is in use. Users come first, because their verifiers are the hosts, which confirm what they trust; hosts
 //! come last, because their verifiers are also the users' programs, which confirm nothing and get until then to learn.
 //! So a phase may end only when every host has [confirmed](CaState::confirmed_by) it.
 //!
@@ -225,7 +225,7 @@ impl CaState {
 
     /// The next phase. After update_servers the old CA is forgotten, after a rollback the new one.
     ///
-    /// Whether everybody has confirmed this phase is for the caller to know: see [`CaState::confirmed_by`].
+    /// Whether every host has confirmed this phase is for the caller to know: see [`CaState::confirmed_by`].
     ///
     /// # Errors
     /// [`CaError::RotationStep`] in standby, where a rotation has to [begin](CaState::begin).

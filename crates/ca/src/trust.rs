@@ -88,7 +88,7 @@ impl Trust {
             host_tls,
             recording_key,
             others: check_others(&bundle.others)?,
-            // A suite that only a newer release knows must not make an older host distrust everybody.
+            // A suite that only a newer release knows must not make an older host distrust all others.
             suite: bundle.suite.parse().unwrap_or_default(),
             rotations: bundle.rotations.clone(),
             version: OnceLock::new(),

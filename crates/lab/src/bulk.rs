@@ -200,7 +200,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
     }
     let mut stalls = Vec::new();
     if !talk.stopping() && !settings.stalled.is_zero() {
-        stalls.push(stalled(&testbed, "download, nobody reads", false, settings.stalled, &mut csv, talk)?);
+        stalls.push(stalled(&testbed, "download, not read", false, settings.stalled, &mut csv, talk)?);
         stalls.push(stalled(
             &testbed,
             "upload, command does not read",

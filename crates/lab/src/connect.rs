@@ -69,7 +69,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
     let mut csv = Csv::create(settings.csv.as_deref(), "kind,way,round,milliseconds")?;
     let mut scenarios = scenarios();
     for scenario in &scenarios {
-        // The first connection makes what is kept: files in memory, trust, a resident helper.
+        // The first connection makes what is kept: files in memory, trust, a helper daemon.
         once(&testbed, scenario)?;
         once(&testbed, scenario)?;
     }

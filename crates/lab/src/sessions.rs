@@ -327,7 +327,7 @@ async fn echo(
     csv: &mut Csv,
     talk: &Talk,
 ) -> Result<Echoes, LabError> {
-    talk.say(format!("opening {} sessions in which somebody types", settings.active));
+    talk.say(format!("opening {} sessions in which a user types", settings.active));
     let held = open_many(dial, settings.active, || Some(terminal()), talk).await?;
     let echoed = Arc::new(AtomicUsize::new(0));
     let mut connections = Vec::new();

@@ -127,7 +127,7 @@ impl fmt::Display for CpuFeature {
 pub struct Cpu {
     /// The maker's name for the model, as the kernel tells it; empty where it does not.
     pub model: String,
-    /// What it has.
+    /// The features that it has, of those that sources ask for.
     pub features: Vec<CpuFeature>,
 }
 

@@ -246,7 +246,7 @@ fn source(
 }
 
 fn group(selection: &Selection, group: KexGroup, sent_first: bool, measured: &[Measured]) -> Group {
-    let name = |primitive| selection.source(primitive).map_or("nobody", |provider| provider.name());
+    let name = |primitive| selection.source(primitive).map_or("no source", |provider| provider.name());
     let mut sources = Vec::new();
     let (mut share, mut whole, mut server) = (Some(0.0), Some(0.0), Some(0.0));
     let sum = |total: &mut Option<f64>, part: Option<f64>| {

@@ -215,8 +215,8 @@ tokio::task_local! {
     static AHEAD: ();
 }
 
-/// Does something whose reads wait for no others: for the operator of the machine, who must get through while everybody
-/// else asks more than there is time for.
+/// Does something whose reads wait for no others: for the operator of the machine, who must get through while other
+/// callers ask more than there is time for.
 pub async fn ahead<T>(work: impl Future<Output = T>) -> T {
     AHEAD.scope((), work).await
 }

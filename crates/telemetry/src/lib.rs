@@ -56,7 +56,7 @@ pub enum Trust {
     Host,
     /// A user who has proven who they are: their trace; the wish to keep it counts as long as not too many have it.
     User,
-    /// Anybody else: nothing.
+    /// Any other peer: nothing.
     Nobody,
 }
 

@@ -1,4 +1,4 @@
-//! First contact without a pin. Nothing here protects against someone in between.
+//! First contact without a pin. Nothing here protects against an attacker in between.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};

@@ -4,7 +4,7 @@
 //! name that was asked for is one of those that its SSH certificate has.
 //!
 //! # Resumption and early data
-//! A node keeps its tickets itself and gives each out once ([`node_server_config`] has no store; whoever accepts gives
+//! A node keeps its tickets itself and gives each out once ([`node_server_config`] has no store; the code that accepts gives
 //! one for each connection). So early data that comes a second time is never read: the ticket is gone (RFC 8446 §8.1). A
 //! client keeps the tickets of one node in its [`NodeClient`], for as long as the node's certificate is good. What
 //! resumption does not check, the server checks at every accept.

@@ -1,8 +1,8 @@
 //! A certificate for those who are not of the cluster: browsers, `curl`, clouds that fetch keys.
 //!
 //! The cluster's own programs ask for a proxy by the name that its role has ([`crate::server_name`]) and get the host
-//! certificate. Everybody else asks by the address that people type, and gets this one where there is one: the
-//! operator's, which browsers trust, or one that the proxy made because nobody else could read its own.
+//! certificate. Every other client asks by the address that people type, and gets this one where there is one: the
+//! operator's, which browsers trust, or one that the proxy made because other clients could not read its own.
 
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ pub fn is_read_by_others(chain_pem: &str) -> bool {
     })
 }
 
-/// Shows `page` to everybody who does not ask for a proxy of this cluster by the name of its role.
+/// Shows `page` to every client that does not ask for a proxy of this cluster by the name of its role.
 pub fn show_to_others(config: &mut ServerConfig, cluster: &ClusterName, page: &Page) {
     config.cert_resolver = Arc::new(ByName {
         own_name: names::server_name(HostRole::Proxy, cluster),

@@ -80,7 +80,7 @@ pub fn client(text: &str, what: Use) -> Result<Software, LabError> {
     let product = exact.or_else(word).or_else(beginning).ok_or_else(|| {
         let names: Vec<String> = candidates.iter().map(|product| typed(*product)).collect();
         LabError::Input(format!(
-            "{text:?} is nobody whom the lab knows here; there are {}, with -VERSION behind the name",
+            "{text:?} is no client that the lab knows; there are {}, with -VERSION behind the name",
             names.join(", ")
         ))
     })?;

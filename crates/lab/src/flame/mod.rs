@@ -135,7 +135,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
         }
         talk.progress(at, settings.loads.len(), load.name());
         talk.say(format!("{}, for {} s", load.name(), settings.time.as_secs()));
-        // The first makes what is kept: files in memory, trust, a resident helper, tickets.
+        // The first makes what is kept: files in memory, trust, a helper daemon, tickets.
         bench.once(*load)?;
         profiles.extend(look(perf, &bench, *load, settings, talk)?);
     }

@@ -22,7 +22,7 @@ use crate::LabError;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Handshakes before the first that is measured. In some, one side happens to read what it need not wait for before it
-/// says what it has to say anyway: the least of their round trips counts.
+/// sends its own next message: the least of their round trips counts.
 const WARM: u32 = 10;
 
 /// One kind of handshake, and how its bytes travel.

@@ -195,7 +195,7 @@ fn name(content: &[u8]) -> String {
         }
         None
     };
-    attribute(COMMON_NAME).or_else(|| attribute(ORGANIZATION)).unwrap_or_else(|| "nobody by name".to_owned())
+    attribute(COMMON_NAME).or_else(|| attribute(ORGANIZATION)).unwrap_or_else(|| "no name".to_owned())
 }
 
 /// What an AlgorithmIdentifier says about a signature.

@@ -43,8 +43,8 @@ impl Signature {
 /// What is said of every self-signed certificate with a broken hash.
 pub(crate) fn own_signature(name: &str) -> String {
     format!(
-        "its own signature ({name}) protects nothing: whoever believes a self-signed certificate was told to, so the \
-         broken hash does not count"
+        "its own signature ({name}) protects nothing: a client believes a self-signed certificate because it was told \
+         to, so the broken hash does not count"
     )
 }
 

@@ -72,7 +72,7 @@ fn pipe(path: &Path, within: Duration) -> Result<Contents, LabError> {
     answered.recv_timeout(within).unwrap_or_else(|_| {
         let seconds = within.as_secs_f64();
         Err(LabError::Input(format!(
-            "{} is a pipe, and nobody wrote a whole file into it within {seconds} s",
+            "{} is a pipe, and no program wrote a whole file into it within {seconds} s",
             path.display()
         )))
     })

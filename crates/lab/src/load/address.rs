@@ -139,7 +139,7 @@ pub fn admit(url: &Url, addresses: &[SocketAddr], consent: Consent) -> Result<So
         let at = format!("{} is at {}, which is not loopback", url.host, foreign.ip());
         if !consent.owned {
             return Err(LabError::Input(format!(
-                "{at}: load on somebody else's server is an attack; if it is yours, say so with --i-own-this-server and \
+                "{at}: load on a server of others is an attack; if it is yours, say so with --i-own-this-server and \
                  bound it with --max-rate REQUESTS_A_SECOND"
             )));
         }

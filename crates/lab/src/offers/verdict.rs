@@ -163,7 +163,7 @@ fn mac(name: &str) -> (Level, &'static str) {
         }
         _ if name.contains("md5") => (Level::Failure, "a broken hash"),
         _ if name.contains("sha1") => {
-            (Level::Warning, "HMAC is not broken with SHA-1, but nobody needs it any more")
+            (Level::Warning, "HMAC is not broken with SHA-1, but no client needs it any more")
         }
         _ if name.contains("umac-64") => (Level::Warning, "64 bits"),
         "hmac-sha2-256" | "hmac-sha2-512" | "umac-128@openssh.com" => {

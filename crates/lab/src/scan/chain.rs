@@ -285,7 +285,7 @@ fn order(
             Finding::new(
                 Level::Warning,
                 what,
-                "self-signed: nobody believes it who was not told to".to_owned(),
+                "self-signed: only clients that were told to believe it do".to_owned(),
             )
             .change("have it issued by a CA that the clients know".to_owned()),
         );
@@ -319,7 +319,7 @@ fn order(
         findings.push(sent(
             Level::Warning,
             format!(
-                "{} does not belong behind {}: {} bytes that help nobody",
+                "{} does not belong behind {}: {} bytes that help no client",
                 next.subject, one.subject, next.bytes
             ),
         ));

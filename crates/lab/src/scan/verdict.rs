@@ -109,7 +109,7 @@ fn weakness(suite: Suite) -> Option<(Level, &'static str)> {
         (
             suite.proof() == Proof::None,
             Level::Failure,
-            "the server does not prove who it is: anybody in between can be it",
+            "the server does not prove who it is: an attacker in between can pass for it",
         ),
         (has("EXPORT"), Level::Failure, "export ciphers: broken in hours (FREAK, Logjam)"),
         (has("_RC4_"), Level::Failure, "RC4 is broken (RFC 7465)"),
@@ -120,7 +120,7 @@ fn weakness(suite: Suite) -> Option<(Level, &'static str)> {
         (
             suite.agreement() == Agreement::Encrypted,
             Level::Warning,
-            "no forward secrecy: whoever gets the server's key later reads what was recorded; open to Bleichenbacher's attacks",
+            "no forward secrecy: an attacker who gets the server's key later reads what was recorded; open to Bleichenbacher's attacks",
         ),
         (
             !suite.is_aead(),
@@ -309,7 +309,7 @@ fn sessions(survey: &Survey, server: Server, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             Level::Info,
             "client certificate",
-            "required: nobody gets in without one".to_owned(),
+            "required: no client gets in without one".to_owned(),
         ));
     } else if survey.asks_for_certificate {
         findings.push(Finding::new(

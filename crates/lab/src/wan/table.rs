@@ -247,7 +247,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
                 talk.progress(step, steps, format!("{}: {}", placement.label, scenario.name));
                 step += 1;
                 let sample = once(&wan, &parts, scenario)?;
-                // The first one makes what is kept: trust, a resident helper.
+                // The first one makes what is kept: trust, a helper daemon.
                 if round > 0 {
                     samples.take(&wan, sample, |figures| {
                         Ok(csv.line(&format!("{},{},{round},{figures}", placement.label, scenario.file))?)

@@ -240,7 +240,7 @@ fn tls_ability(algorithm: KeyAlgorithm) -> Ability {
     match algorithm.kind() {
         KeyKind::Ed25519 => Ability::Ed25519Tls,
         KeyKind::MlDsa => Ability::MlDsaTls,
-        // RSA is verified by everybody, P-256 by nearly everybody.
+        // Every client verifies RSA, and nearly every one P-256.
         _ => Ability::EcdsaTls,
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! [`Custody`] is the seam: what comes out of `generate` is a record that can be stored anywhere, because it holds
 //! either a sealed private key or only a reference to hardware. [`SealedCustody`] is the kind for a machine without
-//! hardware: keys are encrypted under a [`SealingKey`], 32 random bytes in a file only its owner may read. Whoever
-//! has the state without that file has nothing. In [`token`], keys are made in hardware and never leave it.
+//! hardware: keys are encrypted under a [`SealingKey`], 32 random bytes in a file only its owner may read. A
+//! thief of the state without that file has ciphertext alone. In [`token`], keys are made in hardware and never leave it.
 
 pub mod token;
 

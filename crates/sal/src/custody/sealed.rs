@@ -109,7 +109,7 @@ impl SealingKey {
         Ok(Self { key: Aes256GcmKey::new(&bytes)? })
     }
 
-    /// Reads the key from its file, after checking that the file is a regular one, ours, and closed to everybody else.
+    /// Reads the key from its file, after checking that the file is a regular one, ours, and closed to every other account.
     ///
     /// # Errors
     /// [`SalError::NoSealingKey`], [`SalError::NotAFile`], [`SalError::WrongOwner`], [`SalError::LooseMode`],

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::SalError;
 
-/// Opens a file with a secret, after checking that it is a regular one, ours, and closed to everybody else. Gives its
+/// Opens a file with a secret, after checking that it is a regular one, ours, and closed to every other account. Gives its
 /// length too, in bytes.
 ///
 /// # Errors

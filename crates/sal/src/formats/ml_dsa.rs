@@ -76,7 +76,10 @@ fn follows(algorithm: KeyAlgorithm, seed: &[u8], expanded: &[u8]) -> bool {
 
 fn expands_to<P: MlDsaParams>(seed: &[u8], expanded: &[u8]) -> bool {
     let Ok(seed) = Seed::try_from(seed).map(Zeroizing::new) else { return false };
-    #[expect(deprecated, reason = "nobody should write this form, and we compare with what somebody wrote")]
+    #[expect(
+        deprecated,
+        reason = "this form should not be written, and we compare with a file in which it was"
+    )]
     let ours = Zeroizing::new(ExpandedSigningKey::<P>::from_seed(&seed).to_expanded());
     constant_time_eq(&ours, expanded)
 }

@@ -43,7 +43,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The blocks of a file. Text before, between and after them is skipped, as everybody does; a block without its last
+/// The blocks of a file. Text before, between and after them is skipped, as by other readers; a block without its last
 /// line is not one.
 pub(super) fn blocks(text: &[u8]) -> Vec<Block<'_>> {
     let mut blocks = Vec::new();

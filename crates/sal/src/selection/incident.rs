@@ -44,7 +44,7 @@ impl fmt::Display for Incident {
                 write!(f, "{provider} is out of service for {primitive}: {reason}; ")?;
                 match next {
                     Some(next) => write!(f, "{next} takes over"),
-                    None => f.write_str("nobody is left to take over"),
+                    None => f.write_str("no source is left to take over"),
                 }
             }
             Self::StaleProfile { reason } => {

@@ -86,8 +86,8 @@ fn rsa(bits: u32) -> (Verdict, String) {
         ),
         1280..2048 => (
             Verdict::Weak,
-            "shorter than the 2048 bits that NIST, browsers and strict libraries ask for; nobody is known to have \
-             factored one"
+            "shorter than the 2048 bits that NIST, browsers and strict libraries ask for; none is known to have been \
+             factored"
                 .to_owned(),
         ),
         2048..3072 => {

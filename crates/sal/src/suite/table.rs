@@ -62,7 +62,7 @@ macro_rules! reasons {
 }
 
 reasons! {
-    EVERYBODY: "RSA is what every client ever made can verify",
+    EVERY_CLIENT: "RSA is what every client ever made can verify",
         "OpenSSH from 7.2 (rsa-sha2), Java 8, OpenSSL 1.0, old network devices";
     QUICK_SSH: "the fastest to make, sign and verify, with the shortest certificates",
         "OpenSSH from 6.5, PuTTY from 0.68, libssh from 0.7, Go, Paramiko from 2.2";
@@ -98,7 +98,7 @@ const fn cell(algorithm: KeyAlgorithm, reason: &'static Reason) -> Cell {
     Cell { algorithm, reason }
 }
 
-const RSA: Cell = cell(Rsa2048, EVERYBODY);
+const RSA: Cell = cell(Rsa2048, EVERY_CLIENT);
 const TLS_P256: Cell = cell(EcdsaP256, QUICK_TLS);
 const DATABASE: Cell = cell(Rsa2048, OLD_DATABASES);
 

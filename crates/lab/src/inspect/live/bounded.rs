@@ -49,7 +49,7 @@ impl Server {
         let limit = self.until.min(Instant::now() + CONNECT);
         let stream = reach::connect(&self.addresses, limit).map_err(|error| {
             self.says(&match error.kind() {
-                ErrorKind::ConnectionRefused => "nobody listens there (connection refused)".to_owned(),
+                ErrorKind::ConnectionRefused => "no server listens there (connection refused)".to_owned(),
                 _ if is_late(&error) => format!("no connection within {} s", CONNECT.as_secs()),
                 _ => format!("cannot connect: {error}"),
             })

@@ -70,7 +70,11 @@ mod tests {
     #[test]
     fn what_cannot_be_asked_is_named() {
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        assert!(asked(&closed).ends_with("nobody listens there (connection refused)"), "{}", asked(&closed));
+        assert!(
+            asked(&closed).ends_with("no server listens there (connection refused)"),
+            "{}",
+            asked(&closed)
+        );
         for (address, said) in [
             ("localhost", "no port"),
             ("localhost:", "not a number"),
