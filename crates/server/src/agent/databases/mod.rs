@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use crate::tasks::Tasks;
 use bytes::Bytes;
-use data_encoding::{BASE64, HEXLOWER};
+use data_encoding::{BASE64, DecodeError, HEXLOWER};
 use sallyport_access::{
     ClusterName, Database, DatabaseAccount, DatabaseName, DatabasePermit, HostId, Identity, NodeName,
     Refusal, SessionId,
 };
 use sallyport_audit::recording::Recorders;
 use sallyport_audit::{Code, Event, PHASE, Sink};
+use sallyport_ca::CaError;
 use sallyport_databases::postgres::error::{Refusal as Refused, SqlState};
 use sallyport_databases::postgres::startup::CancelKey;
 use sallyport_databases::service::{Asked, Came, Directory, Service, Settings};
@@ -55,6 +56,19 @@ pub(crate) struct Start<'a> {
     pub(crate) live: LiveSessions,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: Tasks,
+}
+
+/// Why a stream of a proxy is no session with a database.
+#[derive(Debug, thiserror::Error)]
+enum BadStream {
+    #[error("the stream's cancel key is malformed")]
+    CancelKey,
+    #[error("the stream shows no certificate of a user")]
+    NoCertificate,
+    #[error(transparent)]
+    Encoding(#[from] DecodeError),
+    #[error("the agent of {agent} does not accept the user's certificate: {reason}")]
+    NotProven { agent: NodeName, reason: CaError },
 }
 
 /// The databases of this agent.
@@ -115,6 +129,7 @@ impl AgentDatabases {
         let asked = match self.asked(header, client, &opening) {
             Ok(asked) => asked,
             Err(problem) => {
+                let problem = problem.to_string();
                 opening.record("error.type", "refused");
                 self.refused(client, &problem);
                 return refuse(stream, problem).await;
@@ -127,7 +142,7 @@ impl AgentDatabases {
         // Rare, and large: kept out of the way of the others.
         match Box::pin(fresh::accept(&self.host, &self.known.view, stream)).await {
             Ok(stream) => Box::pin(self.service.serve(stream, asked)).await,
-            Err(problem) => warn!(problem, "a database stream whose proxy does not prove itself"),
+            Err(problem) => warn!(%problem, "a database stream whose proxy does not prove itself"),
         }
     }
 
@@ -177,18 +192,18 @@ impl AgentDatabases {
         self.sink.emit(event);
     }
 
-    fn asked(&self, header: PostgresTarget, client: SocketAddr, opening: &Span) -> Result<Asked, String> {
-        let cancel = cancel_key(&header.cancel).ok_or("the stream's cancel key is malformed")?;
+    fn asked(&self, header: PostgresTarget, client: SocketAddr, opening: &Span) -> Result<Asked, BadStream> {
+        let cancel = cancel_key(&header.cancel).ok_or(BadStream::CancelKey)?;
         let Some(UserCertificate::Tls(text)) = header.proof else {
-            return Err("the stream shows no certificate of a user".to_owned());
+            return Err(BadStream::NoCertificate);
         };
-        let proof = BASE64.decode(text.as_bytes()).map_err(|error| error.to_string())?;
+        let proof = BASE64.decode(text.as_bytes())?;
         let opened = header.opened.as_deref().unwrap_or_default();
-        let opened = BASE64.decode(opened.as_bytes()).map_err(|error| error.to_string())?;
+        let opened = BASE64.decode(opened.as_bytes())?;
         let now = OffsetDateTime::now_utc();
-        let identity = self.known.view.trust().identify_tls(&proof, now).map_err(|reason| {
-            format!("the agent of {} does not accept the user's certificate: {reason}", self.known.name)
-        })?;
+        let identity = self.known.view.trust().identify_tls(&proof, now);
+        let identity =
+            identity.map_err(|reason| BadStream::NotProven { agent: self.known.name.clone(), reason })?;
         Ok(Asked {
             database: header.database,
             identity,
