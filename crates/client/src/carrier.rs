@@ -5,10 +5,11 @@
 use std::ffi::OsStr;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use sallyport_wire::carrier::{self, Answer, CarrierError, Farewell, Handshake, Stream};
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -85,7 +86,7 @@ pub(crate) async fn quic(
 
 /// Looks after the end of a connection.
 pub(crate) fn opened(stream: Stream) -> Counted<Stream> {
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut open = OPEN.lock();
     open.retain(|one| !one.is_said());
     open.push(stream.farewell());
     OPENED.notify_one();
@@ -121,7 +122,7 @@ pub(crate) async fn answered(proxy: SocketAddr, mut answer: Answer, beside: impl
 /// Tells the other ends that this process goes.
 pub fn finish() -> BoxFuture<'static, ()> {
     Box::pin(async move {
-        let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
+        let open = std::mem::take(&mut *OPEN.lock());
         let open: Vec<_> = open.iter().filter(|one| !one.is_said()).collect();
         if open.is_empty() {
             return;

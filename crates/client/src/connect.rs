@@ -1,11 +1,12 @@
 //! Connections to the proxy by whichever carrier, and channels that keep the profile up to date.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use sallyport_access::HostRole;
 use sallyport_ca::tls::ProxyClient;
 use sallyport_ca::{server_name, tls};
@@ -105,7 +106,7 @@ impl Kept {
     }
 
     fn take_beside(&self) -> Option<Secured> {
-        let taken = self.beside.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let taken = self.beside.lock().take();
         taken.filter(|(since, _)| since.elapsed() < BESIDE).map(|(_, stream)| stream)
     }
 }
@@ -189,7 +190,7 @@ async fn proxy_stream(stored: &Stored, kept: Option<&Kept>) -> Result<(Carried, 
                     answered(first, answer, beside).await;
                     tokio::time::sleep(BESIDE).await;
                     let old = |(since, _): &mut (Instant, _)| since.elapsed() >= BESIDE;
-                    drop(unused.lock().unwrap_or_else(PoisonError::into_inner).take_if(old));
+                    drop(unused.lock().take_if(old));
                 });
                 return Ok((Either::Right(opened(stream)), how));
             }
@@ -232,7 +233,7 @@ async fn beside(
         tls_over(dialled, &proxy, config, &name).await
     };
     match connecting.await {
-        Ok(stream) => *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), stream)),
+        Ok(stream) => *slot.lock() = Some((Instant::now(), stream)),
         Err(_) => std::future::pending().await,
     }
 }

@@ -5,10 +5,11 @@
 //! the same moment gets something that works.
 
 use std::fs::File;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use sallyport_wire::v1::FollowRequest;
 use sallyport_wire::v1::rotation_client::RotationClient;
 use tokio::task::JoinHandle;
@@ -41,7 +42,7 @@ impl Follower for Profile {
 
 /// Begins to follow, when there is a newer trust and nothing follows it yet.
 fn heard(stored: Arc<Stored>, version: String) {
-    let mut following = FOLLOWING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut following = FOLLOWING.lock();
     // A process that stays follows again and again.
     if following.as_ref().is_some_and(|begun| !begun.is_finished())
         || stored.trust_version().is_some_and(|held| held == version)
@@ -64,7 +65,7 @@ fn heard(stored: Arc<Stored>, version: String) {
 /// anew: the profile has followed its cluster all the same, and the user has to hear of it.
 pub fn finish() -> BoxFuture<'static, Option<AgentError>> {
     Box::pin(async move {
-        let begun = FOLLOWING.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let begun = FOLLOWING.lock().take();
         tokio::time::timeout(PATIENCE, begun?).await.ok()?.ok()?
     })
 }
@@ -112,7 +113,7 @@ mod tests {
     async fn a_command_hears_at_its_end_that_the_agent_did_not_take_the_key() {
         assert!(finish().await.is_none());
         let refused = async { Some(AgentError::Refused("agent refused operation".to_owned())) };
-        *FOLLOWING.lock().unwrap() = Some(tokio::spawn(refused));
+        *FOLLOWING.lock() = Some(tokio::spawn(refused));
         let told = finish().await.unwrap().to_string();
         assert_eq!(told, "ssh-agent did not take the key: agent refused operation");
         assert!(finish().await.is_none(), "once");

@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_access::HostId;
 
 /// How long an answer counts. A server that an administrator takes from `trust: user` is signed for so much longer.
@@ -18,7 +19,7 @@ type Said = HashMap<(PathBuf, HostId), Instant>;
 static SAID: LazyLock<Mutex<Said>> = LazyLock::new(Mutex::default);
 
 fn said() -> MutexGuard<'static, Said> {
-    SAID.lock().unwrap_or_else(PoisonError::into_inner)
+    SAID.lock()
 }
 
 /// Whether the authority of a stored login has said it lately.

@@ -1,9 +1,10 @@
 //! What is recorded of one connection of one process.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use sallyport_wire::trace_context::TraceContext;
 use sallyport_wire::v1::SshConnected;
 use serde_json::Value;
@@ -60,16 +61,16 @@ impl Recorder {
     }
 
     pub(super) fn with_round_trips(&self, tell: impl FnOnce(&mut RoundTrips, Duration)) {
-        tell(&mut self.round_trips.lock().unwrap_or_else(PoisonError::into_inner), self.began.elapsed());
+        tell(&mut self.round_trips.lock(), self.began.elapsed());
     }
 
     fn round_trips(&self) -> u32 {
-        self.round_trips.lock().unwrap_or_else(PoisonError::into_inner).count()
+        self.round_trips.lock().count()
     }
 
     /// What a round trip takes, as far as known.
     pub fn round_trip(&self) -> Option<Duration> {
-        self.round_trips.lock().unwrap_or_else(PoisonError::into_inner).round_trip()
+        self.round_trips.lock().round_trip()
     }
 
     /// Takes the phases out.
@@ -83,7 +84,7 @@ impl Recorder {
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Recorded) -> T) -> T {
-        act(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.seen.lock())
     }
 
     /// Begins a phase; `None` when there are too many.

@@ -5,10 +5,11 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use metrics::counter;
+use parking_lot::Mutex;
 use sallyport_access::UserName;
 
 use crate::places::{Bounded, Place, WIDER};
@@ -58,7 +59,7 @@ impl Faults {
         if address.to_canonical().is_loopback() {
             return;
         }
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.0.lock();
         for (place, _) in places(address) {
             let (found, _) = table.touch(&place, || (now, 0));
             if now.saturating_duration_since(found.0) >= MINUTE {
@@ -69,7 +70,7 @@ impl Faults {
     }
 
     fn is_barred(&self, address: IpAddr, now: Instant) -> bool {
-        let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = self.0.lock();
         places(address).any(|(place, times)| {
             table.get(&place).is_some_and(|(since, count)| {
                 *count >= FAULTS * times && now.saturating_duration_since(*since) < MINUTE
@@ -179,7 +180,7 @@ impl Limiter {
     /// Connections of a user.
     #[cfg(test)]
     pub(crate) fn of_user(&self, user: &str) -> usize {
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = self.counts.lock();
         counts.by_user.iter().find(|(name, _)| name.as_str() == user).map_or(0, |(_, theirs)| theirs.open)
     }
 
@@ -188,7 +189,7 @@ impl Limiter {
         if self.faults.is_barred(address, Instant::now()) {
             return Err(Full::Faults);
         }
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock();
         if counts.total >= self.total {
             return Err(Full::Total);
         }
@@ -230,8 +231,8 @@ impl Slot {
     /// This user is at the other end: the connection counts for the user from now on and no longer for its address, also
     /// where it is one too many.
     pub(crate) fn prove(&self, user: &UserName) -> Result<(), Crowded> {
-        let mut whose = self.whose.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut whose = self.whose.lock();
+        let mut counts = self.counts.lock();
         let address = match *whose {
             Whose::Address(address) => address,
             Whose::User(_, said) => return said,
@@ -255,9 +256,9 @@ impl Slot {
 
     /// A host whose tunnel is served is at the other end: the connection counts no longer for its address.
     pub(crate) fn prove_host(&self) {
-        let mut whose = self.whose.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut whose = self.whose.lock();
         if let Whose::Address(address) = *whose {
-            self.counts.lock().unwrap_or_else(PoisonError::into_inner).leave_places(address);
+            self.counts.lock().leave_places(address);
             *whose = Whose::Host;
         }
     }
@@ -265,8 +266,8 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let whose = self.whose.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let whose = self.whose.get_mut();
+        let mut counts = self.counts.lock();
         counts.total = counts.total.saturating_sub(1);
         match whose {
             Whose::Address(address) => counts.leave_places(*address),
@@ -306,7 +307,7 @@ mod tests {
         let proven = limiter.admit("192.0.2.1".parse().unwrap()).unwrap();
         proven.prove(&UserName::new("alice").unwrap()).unwrap();
         drop(proven);
-        let counts = limiter.counts.lock().unwrap();
+        let counts = limiter.counts.lock();
         assert!(counts.by_place.is_empty() && counts.by_user.is_empty());
     }
 

@@ -6,9 +6,10 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker, ready};
 
+use parking_lot::Mutex;
 use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt, ZeroRttAccepted};
 use tokio::sync::watch;
 
@@ -104,14 +105,14 @@ struct Waiting(Mutex<[Option<Waker>; 2]>);
 
 impl Waiting {
     fn add(&self, side: Side, waker: &Waker) {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.0.lock();
         let [reader, writer] = &mut *waiting;
         let slot = if side == Side::Reader { reader } else { writer };
         *slot = Some(waker.clone());
     }
 
     fn wake_by_ref_all(&self) {
-        let waiting = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let waiting = std::mem::take(&mut *self.0.lock());
         waiting.into_iter().flatten().for_each(Waker::wake);
     }
 }

@@ -12,9 +12,9 @@
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
@@ -98,7 +98,7 @@ where
 }
 
 fn is_lost(network: &Network) -> bool {
-    let lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
+    let lost = LOST.lock();
     lost.as_ref().and_then(|lost| lost.get(network)).is_some_and(|since| since.elapsed() < MEMORY)
 }
 
@@ -106,7 +106,7 @@ fn is_lost(network: &Network) -> bool {
 #[must_use]
 pub fn has_won(server: SocketAddr) -> bool {
     let Ok(here) = local_address(server) else { return false };
-    let won = WON.lock().unwrap_or_else(PoisonError::into_inner);
+    let won = WON.lock();
     won.as_ref().is_some_and(|won| won.contains(&(server, here)))
 }
 
@@ -125,14 +125,14 @@ pub fn lose(server: SocketAddr) {
 }
 
 fn remember(network: Network, has_won: bool) {
-    let mut won = WON.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut won = WON.lock();
     let won = won.get_or_insert_with(HashSet::new);
     if has_won && won.len() < MOST_NETWORKS {
         won.insert(network);
     } else {
         won.remove(&network);
     }
-    let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut lost = LOST.lock();
     let lost = lost.get_or_insert_with(HashMap::new);
     lost.retain(|_, since| since.elapsed() < MEMORY);
     if has_won {
