@@ -120,10 +120,8 @@ impl AgentResources {
                 let problem = format!("the user's program proved no certificate of this cluster: {error}");
                 warn!(problem, "a stream for a resource is refused");
                 counted(kind, "unproven");
-                return self
-                    .0
-                    .sink
-                    .emit(self.0.refused(served.serving, &target.name, source).message(problem));
+                let event = self.0.refused(served.serving, &target.name, source).field("reason", "unproven");
+                return self.0.sink.emit(event.message(problem));
             }
         };
         let asked = Asked { inner: &self.0, kind, serving: served.serving, target, identity, source };

@@ -11,7 +11,7 @@ use super::rig::Rig;
 async fn asked(rig: &Rig, frame: Frame) -> Status {
     let mut client = TransportClient::new(rig.channel(&rig.user("alice")).await);
     let first = v1::ProxyResourceRequest { frame: Some(frame) };
-    client.proxy_resource(tokio_stream::iter([first])).await.err().expect("nothing is opened")
+    client.proxy_resource(tokio_stream::iter([first])).await.expect_err("nothing is opened")
 }
 
 fn target(kind: &str, agents: Vec<String>) -> Frame {
