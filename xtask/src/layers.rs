@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::metadata::{self, Package};
-use crate::structure;
+use crate::{map, structure};
 
 /// A crate, the crates of ours it may use, and why it stops there.
 struct Layer {
@@ -13,6 +13,7 @@ struct Layer {
     reason: &'static str,
 }
 
+/// A layer uses those before it only.
 const LAYERS: &[Layer] = &[
     Layer { name: "sal", may_use: &[], reason: "cryptography knows nothing of what it protects" },
     Layer {
@@ -61,11 +62,6 @@ const LAYERS: &[Layer] = &[
         name: "testing",
         may_use: &["sal", "ca"],
         reason: "what is started runs in processes of its own, as users run it",
-    },
-    Layer {
-        name: "lab",
-        may_use: &["sal", "access", "ca", "audit", "wire", "ssh", "databases", "bench", "testing", "cli"],
-        reason: "what is measured runs in processes of its own, as users run it",
     },
     Layer {
         name: "telemetry",
@@ -117,6 +113,11 @@ const LAYERS: &[Layer] = &[
             "helper",
         ],
         reason: "commands talk to services over the API, never to their storage",
+    },
+    Layer {
+        name: "lab",
+        may_use: &["sal", "access", "ca", "audit", "wire", "ssh", "databases", "bench", "testing", "cli"],
+        reason: "what is measured runs in processes of its own, as users run it",
     },
 ];
 
@@ -177,12 +178,22 @@ pub(crate) fn run() -> Result<(), String> {
         edges += check(package, &mut problems);
     }
     starters(Path::new("crates/cli/src"), &mut problems)?;
+    map::check(&packages, &order(), &mut problems)?;
     let shape = structure::check(&mut problems)?;
     if problems.is_empty() {
         println!("layers: {edges} edges between {} crates, none forbidden; {shape}", LAYERS.len());
         return Ok(());
     }
     Err(format!("{} problems\n  {}", problems.len(), problems.join("\n  ")))
+}
+
+/// Writes the map of the crates.
+pub(crate) fn map() -> Result<(), String> {
+    map::write(&order())
+}
+
+fn order() -> Vec<&'static str> {
+    LAYERS.iter().map(|layer| layer.name).collect()
 }
 
 fn check(package: &Package, problems: &mut Vec<String>) -> usize {
@@ -192,6 +203,13 @@ fn check(package: &Package, problems: &mut Vec<String>) -> usize {
         return 0;
     };
     let mut edges = 0;
+    for allowed in layer.may_use {
+        if !package.normal.contains(&format!("sallyport-{allowed}")) {
+            problems.push(format!(
+                "{short} does not use {allowed}: take it out of what it may use in xtask/src/layers.rs"
+            ));
+        }
+    }
     for used in &package.normal {
         if let Some(used) = used.strip_prefix("sallyport-") {
             edges += 1;
@@ -256,12 +274,26 @@ mod tests {
             normal: uses.iter().map(|used| (*used).to_owned()).collect(),
         };
         let mut problems = Vec::new();
-        assert_eq!(check(&package("sallyport-ssh", &["sallyport-ca", "tokio"]), &mut problems), 1);
+        assert_eq!(check(&package("sallyport-wire", &["sallyport-access", "tokio"]), &mut problems), 1);
         assert!(problems.is_empty());
-        check(&package("sallyport-ssh", &["sallyport-store", "aws-lc-rs"]), &mut problems);
+        check(
+            &package("sallyport-wire", &["sallyport-access", "sallyport-store", "aws-lc-rs"]),
+            &mut problems,
+        );
         assert_eq!(problems.len(), 2);
-        assert!(problems.iter().any(|problem| problem.starts_with("ssh -> store: ")));
+        assert!(problems.iter().any(|problem| problem.starts_with("wire -> store: ")));
         check(&package("sallyport-new", &[]), &mut problems);
         assert_eq!(problems.len(), 3);
+        check(&package("sallyport-wire", &[]), &mut problems);
+        assert!(problems[3].starts_with("wire does not use access: "));
+    }
+
+    #[test]
+    fn a_layer_uses_those_before_it_only() {
+        for (at, layer) in LAYERS.iter().enumerate() {
+            for used in layer.may_use {
+                assert!(LAYERS[..at].iter().any(|before| before.name == *used), "{} -> {used}", layer.name);
+            }
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask COMMAND`.
+//! The project's own chores (`cargo xtask`): the whole test run, what the tests need, checks of layers, API and features, fuzzing.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a chore talks to the person who runs it")]
 
 mod deny;
@@ -7,6 +7,7 @@ mod features;
 mod fuzz;
 mod keys;
 mod layers;
+mod map;
 mod metadata;
 mod setup;
 mod structure;
@@ -21,6 +22,7 @@ cargo xtask features [NAME] check that every feature builds
 cargo xtask setup           only install what the tests need
 cargo xtask keys [SUITES]   run the end-to-end tests under each suite and count the keys they make
 cargo xtask check-layers    fail on a dependency that the architecture forbids, and on circles and files longer than those that stand
+cargo xtask map             write the map of crates and modules in ARCHITECTURE.md, which check-layers compares
 cargo xtask circles         show the files that take from each other in circles, and what
 cargo xtask check-surface   fail on a method of the API whose fields, bounds and tests docs/surface.md does not name
 cargo xtask deny            fail on a banned crate or licence (the rules of deny.toml)
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         "setup" => setup::run(),
         "keys" => keys::run(&rest),
         "check-layers" => layers::run(),
+        "map" => layers::map(),
         "circles" => structure::show(),
         "check-surface" => surface::run(),
         "deny" => deny::run(),

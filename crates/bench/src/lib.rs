@@ -1,5 +1,5 @@
-//! What any measurement needs, whatever it measures: samples and what is said about them, a report of figures, its page
-//! and its pictures, the comparison of two reports, what the machine was, and what processes cost.
+//! What any measurement needs: statistics of samples, reports with pages and pictures, what the machine was, and what
+//! processes cost.
 //!
 //! It knows nothing of Sallyport.
 

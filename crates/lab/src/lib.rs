@@ -1,5 +1,6 @@
-//! What a cluster costs, measured on this machine: against a stock OpenSSH server, with the same key exchange, cipher
-//! and certificates on both sides, in turns, so that a disturbance hits all of them alike.
+//! The `sallyport-lab` command: what keys, handshakes, servers and whole clusters cost on this machine. A cluster is measured
+//! against a stock OpenSSH server, with the same key exchange, cipher and certificates on both sides, in turns, so that a
+//! disturbance hits all of them alike.
 //!
 //! The lab starts everything it measures itself, on loopback and in a directory of its own: an authority, a proxy and a
 //! node, each in its own process, and a stock `sshd`. Nothing of the machine's configuration takes part, and nothing is

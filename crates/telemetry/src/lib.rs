@@ -1,5 +1,5 @@
-//! Traces of connections: spans of one target become parts of a trace, traces that are slow, failed or asked for go to an
-//! OpenTelemetry collector, and all others are forgotten.
+//! Traces of connections: those that are slow, failed or asked for go to an OpenTelemetry collector. Spans of one target become
+//! parts of a trace, and all other traces are forgotten.
 //!
 //! The decision falls when the first span of a trace in this process ends (tail sampling), by what is known here. Whatever
 //! waits is bounded: traces under way, spans in all, exports a second. A collector that is slow or away costs its traces

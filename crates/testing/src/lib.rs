@@ -1,5 +1,5 @@
-//! Testbeds: a cluster in three processes, stock servers beside it and a database behind it, on loopback or in network
-//! namespaces. What is started here ends with the value that stands for it.
+//! Testbeds: clusters in three processes, stock servers and databases, on loopback or in network namespaces; and fixtures for
+//! tests alone. What is started here ends with the value that stands for it.
 
 pub mod account;
 mod cluster;
