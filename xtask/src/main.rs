@@ -7,6 +7,7 @@ mod features;
 mod fuzz;
 mod keys;
 mod layers;
+mod loop_times;
 mod map;
 mod metadata;
 mod setup;
@@ -25,6 +26,8 @@ cargo xtask check-layers    fail on a dependency that the architecture forbids, 
 cargo xtask map             write the map of crates and modules in ARCHITECTURE.md, which check-layers compares
 cargo xtask circles         show the files that take from each other in circles, and what
 cargo xtask check-surface   fail on a method of the API whose fields, bounds and tests docs/surface.md does not name
+cargo xtask took STEP SECONDS [--record]
+                            say what a step took beside what xtask/loop.txt has of it
 cargo xtask deny            fail on a banned crate or licence (the rules of deny.toml)
 ";
 
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         "setup" => setup::run(),
         "keys" => keys::run(&rest),
         "check-layers" => layers::run(),
+        "took" => loop_times::run(&rest),
         "map" => layers::map(),
         "circles" => structure::show(),
         "check-surface" => surface::run(),

@@ -20,6 +20,26 @@ const COMMAND: &str = "sallyport-cli";
 pub(crate) struct Executables {
     list: Vec<Executable>,
     directory: PathBuf,
+    built: Built,
+}
+
+/// How much of a build was there before it.
+#[derive(Debug, Default, Clone, Copy)]
+struct Built {
+    /// Crates, build scripts and executables that were compiled.
+    compiled: usize,
+    fresh: usize,
+}
+
+impl Built {
+    /// Counts one of cargo's messages.
+    fn count(&mut self, message: &Value) {
+        if message.get("reason").is_some_and(|reason| reason == "compiler-artifact") {
+            let fresh = message.get("fresh").is_some_and(|fresh| fresh == true);
+            self.fresh += usize::from(fresh);
+            self.compiled += usize::from(!fresh);
+        }
+    }
 }
 
 /// One test executable.
@@ -90,9 +110,11 @@ impl Executables {
             .map_err(|error| format!("cannot run cargo test: {error}"))?;
         let output = child.stdout.take().ok_or("cargo test has no output")?;
         let mut list = Vec::new();
+        let mut built = Built::default();
         for line in BufReader::new(output).lines() {
             let line = line.map_err(|error| format!("reading what cargo builds: {error}"))?;
             let Ok(value) = serde_json::from_str::<Value>(&line) else { continue };
+            built.count(&value);
             list.extend(executable(&value));
         }
         let status = child.wait().map_err(|error| format!("waiting for cargo test: {error}"))?;
@@ -103,7 +125,12 @@ impl Executables {
         list.sort_by_key(|one| (one.package.clone(), one.target.clone()));
         let directory =
             list.first().and_then(|one| target_directory(&one.path)).ok_or("cargo built no test")?;
-        Ok(Self { list, directory })
+        Ok(Self { list, directory, built })
+    }
+
+    /// Whether three quarters and more were compiled: a check before it leaves build scripts and macros.
+    pub(crate) fn were_built(&self) -> bool {
+        self.built.fresh * 3 <= self.built.compiled
     }
 
     /// Cargo's target directory.
@@ -177,6 +204,23 @@ fn list(executable: &Executable, more: &[&str]) -> Result<Vec<String>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_compiled_is_told_from_what_was_there() {
+        let mut built = Built::default();
+        for message in [
+            serde_json::json!({"reason": "compiler-artifact", "fresh": false}),
+            serde_json::json!({"reason": "compiler-artifact", "fresh": true}),
+            serde_json::json!({"reason": "build-finished"}),
+        ] {
+            built.count(&message);
+        }
+        assert_eq!((built.compiled, built.fresh), (1, 1));
+        let directory = PathBuf::new();
+        assert!(!Executables { list: Vec::new(), directory: directory.clone(), built }.were_built());
+        let built = Built { compiled: 90, fresh: 30 };
+        assert!(Executables { list: Vec::new(), directory, built }.were_built());
+    }
 
     #[test]
     fn an_executable_is_read_from_cargos_message() {

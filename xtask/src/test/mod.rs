@@ -16,6 +16,7 @@ mod turns;
 
 use std::time::{Duration, Instant};
 
+use crate::loop_times::LoopTimes;
 use crate::setup;
 use durations::Durations;
 use executables::{Executables, Test};
@@ -33,7 +34,7 @@ cargo xtask test            install what the tests need, then run them all, side
                             none that may take longer than 6 minutes is
     --list                  name the tests, and run none
     --jobs N                how many run at once (default: as many as keep the processors busy)
-    --record                write the durations into xtask/durations.txt
+    --record                write the durations into xtask/durations.txt, and what the run took into xtask/loop.txt
     --locked                refuse to change Cargo.lock
 ";
 
@@ -61,8 +62,22 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         return outcome;
     }
     let mut counts = Counts::default();
+    let mut times = LoopTimes::load(asked.record)?;
+    let mut waited = Vec::new();
     match &asked.changed {
-        None => counts.add(&part(&asked, &Executables::build_all(asked.locked)?)?),
+        None => {
+            let began = Instant::now();
+            let executables = Executables::build_all(asked.locked)?;
+            // What another build has left says nothing of how long it takes.
+            if executables.were_built() {
+                waited.push(times.said("tests built", began.elapsed().as_secs())?);
+            }
+            let began = Instant::now();
+            counts.add(&part(&asked, &executables)?);
+            if asked.is_all_behaviour() && counts.failed == 0 {
+                waited.push(times.said("tests run", began.elapsed().as_secs())?);
+            }
+        }
         Some(revision) => {
             let changed = changed::since(revision)?;
             if changed.is_empty() {
@@ -70,7 +85,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
                 return Ok(());
             }
             println!("changed since {revision}: {}", changed.touched.join(" "));
+            let began = Instant::now();
             counts.add(&part(&asked, &Executables::build(&changed.touched, asked.locked)?)?);
+            if asked.is_all_behaviour() && counts.failed == 0 {
+                waited.push(times.said("tests of what changed", began.elapsed().as_secs())?);
+            }
             if counts.failed == 0 && !changed.dependents.is_empty() {
                 println!("\nand those that use them: {}", changed.dependents.join(" "));
                 counts.add(&part(&asked, &Executables::build(&changed.dependents, asked.locked)?)?);
@@ -81,6 +100,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         return Ok(());
     }
     println!("\nall took {} s", begin.elapsed().as_secs());
+    for line in waited {
+        println!("{line}");
+    }
     println!("{counts}");
     if counts.failed > 0 {
         return Err("tests failed".to_owned());
@@ -148,6 +170,11 @@ fn part(asked: &Asked, executables: &Executables) -> Result<Counts, String> {
 }
 
 impl Asked {
+    /// Whether the run is of all tests of behaviour in what it builds, so that its time can be compared.
+    fn is_all_behaviour(&self) -> bool {
+        self.filters.is_empty() && !self.measure && !self.list && self.jobs.is_none()
+    }
+
     fn parse(arguments: &[String]) -> Result<Self, String> {
         let mut asked = Self::default();
         let mut words = arguments.iter().peekable();
@@ -197,6 +224,11 @@ mod tests {
     #[test]
     fn options_are_read_and_what_is_none_is_refused() {
         assert_eq!(parse("").unwrap(), Asked::default());
+        assert!(parse("--locked --record").unwrap().is_all_behaviour());
+        assert!(parse("--changed").unwrap().is_all_behaviour());
+        for other in ["--filter a", "--measure", "--list", "--jobs 4"] {
+            assert!(!parse(other).unwrap().is_all_behaviour(), "{other}");
+        }
         let asked = parse("--filter a --filter b --changed --jobs 4").unwrap();
         assert_eq!(asked.filters, ["a", "b"]);
         assert_eq!((asked.changed.as_deref(), asked.jobs), (Some("HEAD"), Some(4)));
