@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::metadata::{self, Package};
-use crate::{map, structure};
+use crate::{glossary, map, structure};
 
 /// A crate, the crates of ours it may use, and why it stops there.
 struct Layer {
@@ -179,9 +179,10 @@ pub(crate) fn run() -> Result<(), String> {
     }
     starters(Path::new("crates/cli/src"), &mut problems)?;
     map::check(&packages, &order(), &mut problems)?;
+    let words = glossary::check(&mut problems)?;
     let shape = structure::check(&mut problems)?;
     if problems.is_empty() {
-        println!("layers: {edges} edges between {} crates, none forbidden; {shape}", LAYERS.len());
+        println!("layers: {edges} edges between {} crates, none forbidden; {shape}; {words}", LAYERS.len());
         return Ok(());
     }
     Err(format!("{} problems\n  {}", problems.len(), problems.join("\n  ")))

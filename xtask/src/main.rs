@@ -5,6 +5,7 @@ mod deny;
 mod dev;
 mod features;
 mod fuzz;
+mod glossary;
 mod keys;
 mod layers;
 mod loop_times;
@@ -22,7 +23,7 @@ cargo xtask dev [OPTIONS]   build, and run a cluster with a user, a node and a d
 cargo xtask features [NAME] check that every feature builds
 cargo xtask setup           only install what the tests need
 cargo xtask keys [SUITES]   run the end-to-end tests under each suite and count the keys they make
-cargo xtask check-layers    fail on a dependency that the architecture forbids, and on circles and files longer than those that stand
+cargo xtask check-layers    fail on a dependency that the architecture forbids, on circles, long files, an old map and a long glossary
 cargo xtask map             write the map of crates and modules in ARCHITECTURE.md, which check-layers compares
 cargo xtask circles         show the files that take from each other in circles, and what
 cargo xtask check-surface   fail on a method of the API whose fields, bounds and tests docs/surface.md does not name
