@@ -140,7 +140,7 @@ fn a_full_disk_at_the_authority_costs_waiting_and_nothing_else() {
     // Something else fills the rest: nothing is done any more that cannot be put on record.
     let ballast = fill(&data);
     let said = wait_for("a login to be refused", || {
-        // Nobody can ask the authority for its pin now, and who has logged in before needs none.
+        // The authority cannot be asked for its pin now, and a user who has logged in before needs none.
         let again = ["login", "--user", &lenient.name, "--password-stdin", "--add-keys-to-agent", "no"];
         let output = lenient.run_with_input(&again, &format!("{PASSWORD}\n"));
         (!output.status.success()).then(|| stderr(&output))

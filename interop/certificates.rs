@@ -37,7 +37,7 @@ fn a_stolen_certificate_is_found_denied_and_cut_off() {
         .unwrap();
     support::read_until(&mut support::lines_of(&mut live), "began");
 
-    // What somebody has who found the files: the fingerprint that ssh-keygen prints.
+    // What a finder of the files has: the fingerprint that ssh-keygen prints.
     let own = json(cluster.admin(&["certs", "ls", "--user", "alice", "--format", "json"]));
     let ssh = own.as_array().unwrap().iter().find(|one| one["form"] == "ssh").unwrap();
     let (key, serial) = (ssh["key"].as_str().unwrap(), ssh["serial"].as_str().unwrap());
@@ -67,7 +67,7 @@ fn a_stolen_certificate_is_found_denied_and_cut_off() {
         "{text}"
     );
 
-    // alice logs in again, and is somebody else's business no more.
+    // alice logs in again, and the denial concerns her no more.
     ok(alice.login(&[]));
     support::wait_for("alice to be let in", || {
         alice.ssh(&[&target("web-1"), "true"]).status.success().then_some(())
@@ -320,7 +320,7 @@ fn a_stock_sshd_lives_on_what_is_exported() {
     let printed = stdout(&ok(run("ssh-keygen", &["-lf", "alice-cert.pub"], &dir)));
     let fingerprint = printed.split(' ').nth(1).unwrap().to_owned();
     ok(cluster.admin(&["certs", "deny", &fingerprint, "--reason", "lost"]));
-    assert_eq!(stdout(&log_in()), "in\n", "a stock server asks nobody: it goes by its list");
+    assert_eq!(stdout(&log_in()), "in\n", "a stock server does not ask the authority: it goes by its list");
     export();
     let said = stderr(&log_in());
     assert!(said.contains("Permission denied"), "{said}");

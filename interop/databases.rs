@@ -173,7 +173,7 @@ fn people_see_choose_and_use_what_their_roles_allow() {
     let line = format!("{} -X -A -t -c 'select 7'", line.trim());
     assert_eq!(stdout(&ok(Command::new("sh").args(["-c", &line]).output().unwrap())), "7\n");
 
-    // What is not allowed is said where it is chosen, and by the cluster to whoever asks all the same.
+    // What is not allowed is said where it is chosen, and by the cluster to a client that asks all the same.
     let said = refused(&rig.db(&["login", "prod", "--db-user", "postgres", "--db-name", "shop"]), 4);
     assert!(
         said.contains("do not allow the database user \"postgres\"") && said.contains("app, reader"),
@@ -198,7 +198,7 @@ fn people_see_choose_and_use_what_their_roles_allow() {
     assert!(stdout(&ok(why("app"))).starts_with("allowed: "));
     assert_eq!(why("postgres").status.code(), Some(4));
 
-    // Whoever has no certificate gets nowhere.
+    // A client without a certificate gets nowhere.
     let bare = format!("host=127.0.0.1 port={} user=app dbname=shop sslmode=require", rig.cluster.port);
     let said = refused(&psql(&bare, &["-c", "select 1"]), 2);
     assert!(!said.is_empty());
@@ -344,7 +344,7 @@ fn a_tunnel_outlives_the_proxy_and_the_login() {
     let mut lines = support::lines_of(&mut idle);
     support::read_until(&mut lines, "in");
     rig.cluster.services.as_mut().unwrap().kill_9();
-    // Whoever comes now is told, in the server's own words, and whoever was in has lost the connection.
+    // A client that comes now is told, in the server's own words, and one that was in has lost the connection.
     let said = refused(&psql(&target, &["-c", "select 1"]), 2);
     assert!(said.contains("FATAL") && said.contains("cannot connect to"), "{said}");
     idle.stdin.take().unwrap().write_all(b"\n").unwrap();
@@ -482,7 +482,7 @@ fn a_session_is_played_back_and_its_statements_are_found() {
     let mut terminal = Command::new("script");
     terminal.args(["-qec", &line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut terminal = terminal.spawn().unwrap();
-    // Its input stays open, or there would be nobody to press keys.
+    // Its input stays open, or no key could be pressed.
     let keys = terminal.stdin.take();
     let shown = stdout(&terminal.wait_with_output().unwrap());
     drop(keys);

@@ -54,7 +54,7 @@ fn sleeping(alice: &User, seconds: &str) -> Child {
 fn two_hundred_sessions_end_with_their_proxy_and_leave_nothing() {
     let _alone = alone();
     let (mut cluster, alice) = Cluster::with_node();
-    // A time that nobody else sleeps.
+    // A time that no other process sleeps.
     let seconds = format!("{}", 100_000 + std::process::id());
     let mut sessions: Vec<Child> = Vec::new();
     for _ in 0..10 {
@@ -229,7 +229,7 @@ fn a_tunnel_whose_packets_vanish_is_noticed_within_a_minute() {
             break status;
         }
         // A tunnel is taken for dead after 45 s of silence.
-        assert!(began.elapsed() < Duration::from_secs(75), "nobody has noticed");
+        assert!(began.elapsed() < Duration::from_secs(75), "no process has noticed");
         std::thread::sleep(Duration::from_millis(100));
     };
     let noticed = began.elapsed();
@@ -242,7 +242,7 @@ fn a_tunnel_whose_packets_vanish_is_noticed_within_a_minute() {
         "a wire that is pulled for a moment is no reason: {noticed:?}"
     );
     cluster.wait_event("session.lost", |event| event["user"] == "alice");
-    // The node's side has noticed by itself: nobody could tell it.
+    // The node's side has noticed by itself: no peer could tell it.
     wait_for("the node to end the program", || (running(&seconds) == 0).then_some(()));
 
     wire.plug_in();

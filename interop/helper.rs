@@ -88,7 +88,7 @@ fn one_helper_serves_many_and_leaves_nothing_behind() {
     // The profile follows its cluster once, which makes another connection.
     assert!(status["transports_made"].as_u64().unwrap() <= 2, "{status}");
     let pid = status["pid"].as_u64().unwrap();
-    // It has left the terminal, the directory and the descriptors of whoever started it.
+    // It has left the terminal, the directory and the descriptors of the program that started it.
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     assert_eq!((fields[3], fields[4]), (pid.to_string().as_str(), "0"), "session and terminal: {stat}");
@@ -105,7 +105,7 @@ fn one_helper_serves_many_and_leaves_nothing_behind() {
     } else {
         assert!(fs::read_dir(format!("/proc/{pid}/fd")).is_err());
     }
-    // Nobody else gets in.
+    // No other account gets in.
     let place = profile(&alice.0).join("connect");
     assert_eq!(fs::metadata(&place).unwrap().permissions().mode() & 0o777, 0o700);
     let socket = fs::metadata(place.join("socket")).unwrap();
@@ -465,7 +465,7 @@ fn a_helper_without_descriptors_left_sends_others_their_own_way() {
     }
     let taken = open.len();
     assert!((20..60).contains(&taken), "{taken}");
-    // Whoever is not taken connects alone, and works.
+    // A program that is not taken connects alone, and works.
     let web = target("web-1");
     ok(alice.ssh(&[&web, "true"]));
     assert_eq!(status(&alice.0)["streams"], taken);

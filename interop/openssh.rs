@@ -273,7 +273,7 @@ fn a_session_is_recorded_and_played_back() {
     assert!(cast.contains("\\u001b[31mred"), "{cast}");
     let json = cluster.playback(&session, "json");
     assert!(json.lines().last().unwrap().contains(r#""exit""#), "{json}");
-    // Whoever's session it was may play it; somebody else may not.
+    // The session's user may play it; another user may not.
     ok(alice.run(&["play", &session]));
     let bob = cluster.add_user("bob", "access", &me());
     let refused = support::refused(&bob.run(&["play", &session]), 4);

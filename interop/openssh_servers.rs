@@ -12,7 +12,7 @@ use crate::support::{
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_sallyport");
 
-/// An sshd of its own, in a directory of its own, that trusts nobody until something tells it to.
+/// An sshd of its own, in a directory of its own, that trusts no CA until `join openssh` tells it to.
 pub(crate) struct Sshd {
     directory: PathBuf,
     pub(crate) port: u16,
@@ -220,7 +220,7 @@ fn a_session_goes_in_few_flights_where_both_sides_can() {
         }
     }
 
-    // A server without the ciphers of the pipelined client is reached by the other one, and nobody notices.
+    // A server without the ciphers of the pipelined client is reached by the other one, and the user does not notice.
     let config = fs::read_to_string(sshd.file("sshd_config")).unwrap();
     fs::write(sshd.file("sshd_config"), format!("{config}Ciphers chacha20-poly1305@openssh.com\n")).unwrap();
     ok(sshd.join(&cluster, &["--renew", "--force", "--apply"]));
@@ -278,7 +278,7 @@ fn registered_servers_are_administered_and_refusals_are_clear() {
     assert!(yaml.contains("sub_kind: openssh") && yaml.contains("address:"), "{yaml}");
     cluster.wait_event("node.created", |event| event["fields"]["name"] == "db-1");
 
-    // Nobody listens; something else listens.
+    // Nothing listens; something else listens.
     let said = refused(&alice.run(&["ssh", &login("db-1"), "true"]), 255);
     assert!(said.contains("refused the connection"), "{said}");
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -350,7 +350,7 @@ fn the_proxy_records_what_a_server_cannot() {
     recorded_at_the_proxy(&cluster, ", forward_agent: true");
     let bob = cluster.add_user("bob", "watched", &me());
     let sshd = Sshd::start(&cluster, "db-1");
-    // Nobody comes in past the proxy: sshd trusts the openssh CA alone.
+    // No user comes in past the proxy: sshd trusts the openssh CA alone.
     ok(sshd.join_with_token(&cluster, "db-1", &["--address", &sshd.address(), "--apply", "--proxy-only"]));
 
     let output = ok(bob.run(&["ssh", &login("db-1"), "echo on the record"]));
@@ -551,7 +551,7 @@ fn where_sshd_trusts_the_user_ca_alone_the_users_own_key_signs_and_the_proxy_rec
     assert_eq!(stdout(&ok(jumping.output().unwrap())), "jumped []\n", "no role forwards the agent");
     cluster.wait_event("session.agent_signed", |event| event["fields"]["agent"] == "forwarded");
     let issued = cluster.events().into_iter().filter(|event| event["kind"] == "cert.issued");
-    assert_eq!(issued.filter(|event| event["node"] == "db-1").count(), 0, "nobody else signs for bob");
+    assert_eq!(issued.filter(|event| event["node"] == "db-1").count(), 0, "no other user's program signs for bob");
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn an_authority_that_is_away_is_not_noticed() {
     }
     cluster.services.take().unwrap().kill_9();
 
-    // Whoever runs goes on, and whoever is logged in gets in.
+    // Sessions go on, and a user who is logged in gets in.
     says("the authority has gone");
     enters(&alice, "during");
     // The decisions are those of before.
@@ -415,7 +415,7 @@ fn host_certificates_are_renewed_before_two_thirds_of_their_life() {
         let share = (renewed - issued) / life;
         assert!(share < 2.0 / 3.0, "{place}: renewed after {share} of its life");
     }
-    // Nobody noticed.
+    // No client noticed.
     assert!(session.try_wait().unwrap().is_none());
     enters(&alice, "renewed");
     session.kill().unwrap();

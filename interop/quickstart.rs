@@ -72,7 +72,7 @@ fn it_says_what_is_in_the_way() {
     assert!(said.contains("not empty") && said.contains("left alone"), "{said}");
     assert_eq!(fs::read_to_string(other.join("mine")).unwrap(), "x");
 
-    // Nobody, not even root, writes below a file or into /proc.
+    // No account, not even root, writes below a file or into /proc.
     for bad in [other.join("mine").join("c").as_path(), Path::new("/proc/sallyport")] {
         let said = refused(&quickstart(bad, &[]), 1);
         assert!(said.contains("cannot") && said.contains("--dir"), "{said}");

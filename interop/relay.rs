@@ -140,7 +140,7 @@ fn who_goes_away_hangs_up() {
         child
     };
     let mut child = begin(&marks[0]);
-    // Not an interrupt, which whoever runs the tests in the background may have had ignored.
+    // Not an interrupt, which tests in the background may have been started to ignore.
     ok(Command::new("kill").args(["-TERM", &child.id().to_string()]).output().unwrap());
     child.wait().unwrap();
     gone(&marks[0]);

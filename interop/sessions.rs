@@ -64,7 +64,7 @@ fn sessions_are_listed_and_ended_by_those_who_may() {
         (Some("sleep 600"), Some("node")),
         "{one}"
     );
-    assert!(live(&bob).is_empty(), "what is somebody else's");
+    assert!(live(&bob).is_empty(), "what is another user's");
     let said = refused(&bob.run(&["sessions", "end", &id]), 4);
     assert!(said.contains("bob may not delete session"), "{said}");
     let text = stdout(&ok(carol.run(&["sessions", "ls", "--user", "alice"])));

@@ -1,4 +1,4 @@
-//! Changes of suite on a live cluster: who would break is said before, and those break and nobody else.
+//! Changes of suite on a live cluster: which clients would break is said before, and those break and no others.
 
 use std::process::{Command, Output, Stdio};
 
@@ -112,7 +112,7 @@ fn who_would_break_is_named_before_and_breaks_and_nobody_else() {
     ok(alice.run(&["ssh", &own, "true"]));
     cluster.add_node("web-2", "env: prod");
     ok(alice.run(&["ssh", &format!("{}@web-2", me()), "true"]));
-    // Whoever only reads the public pages is not concerned.
+    // A client that only reads the public pages is not concerned.
     let page = Command::new("curl")
         .args(["-sk", "--max-time", "20", &format!("https://{}/healthz", cluster.proxy())])
         .stdin(Stdio::null())
@@ -126,7 +126,7 @@ fn who_would_break_is_named_before_and_breaks_and_nobody_else() {
         clients["clients"].as_array().unwrap().iter().any(sent_away).then_some(())
     });
 
-    // And back: nobody breaks, so nobody is asked.
+    // And back: no client breaks, so no question is asked.
     ok(cluster.admin(&["suite", "set", "balanced-v1"]));
     wait_for("stock ssh to work again", || {
         end_to_end(&alice, &[&web, "true"]).status.success().then_some(())

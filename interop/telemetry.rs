@@ -213,7 +213,7 @@ fn a_connection_to_a_database_is_one_trace_from_the_proxy_to_the_login() {
     let stock = database_trace(&collector, |whose, name| (whose, name) == ("auth,proxy", "database.startup"));
     assert!(!stock.iter().any(|part| part.0 == "database.handshake"));
     hold(&stock, &[("database.startup", "auth,proxy", "proxy.connect")]);
-    // What was asked is not there; that somebody was refused is.
+    // What was asked is not there; that a user was refused is.
     assert!(!format!("{:?}", collector.spans.lock().unwrap()).contains("6 * 7"));
     refused(&connect("postgres"), 2);
     wait_for("the refusal", || {

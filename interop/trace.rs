@@ -109,7 +109,7 @@ fn a_cold_connection_shows_every_phase_and_counts_round_trips() {
     let said = stderr(&output);
     assert!(said.contains("start ms") && said.contains("ssh.key_exchange"), "{said}");
     assert!(said.contains(" round trips; one takes about "), "{said}");
-    // Nothing is said, and nothing else changes, where nobody asks.
+    // Nothing is said, and nothing else changes, where no trace is asked for.
     let plain = ok(alice.command(&["ssh", &web, "true"]).env("SALLYPORT_CONNECT", "off").output().unwrap());
     assert_eq!(stderr(&plain), "");
 }

@@ -33,7 +33,7 @@ const CREDIT: usize = 256 * 1024;
 /// What one host's tunnels may hold (SECURITY.md), and what the process takes for the rest meanwhile.
 const MOST_BYTES: u64 = (96 + 64) << 20;
 
-/// To the proxy, or the authority behind it, with somebody's certificate.
+/// To the proxy, or the authority behind it, with a user's certificate.
 pub(super) async fn tls(
     cluster: &Cluster,
     trust: &Trust,

@@ -18,7 +18,7 @@ fn a_quickstart_keeps_no_file_open_that_its_starter_had() {
         .arg(&secret)
         .args([PROGRAM, "quickstart", "--listen", &listen, "--dir"])
         .arg(directory.path().join("qs"))
-        // Whoever is not root sees its descriptors only like that.
+        // An account other than root sees its descriptors only like that.
         .env("SALLYPORT_TRACEABLE", "1")
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

@@ -101,7 +101,7 @@ impl Drop for Listening {
     }
 }
 
-/// PostgreSQL's request for TLS, which a tunnel declines with one byte: whoever gets that byte is let in.
+/// PostgreSQL's request for TLS, which a tunnel declines with one byte: a client that gets that byte is let in.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
 fn is_let_in(port: u16) -> bool {

@@ -29,7 +29,7 @@ fn a_name_that_resolves_to_the_dialling_machine_is_not_dialled() {
     ok(cluster.admin(&["nodes", "add", "inside", "--address", &format!("2130706433:{port}")]));
     let said = refused(&alice.run(&["ssh", &format!("{}@inside", me()), "true"]), 255);
     assert!(said.contains("names are not followed there"), "{said}");
-    assert!(listener.accept().is_err(), "nobody has connected");
+    assert!(listener.accept().is_err(), "no client has connected");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn where_a_role_wants_the_users_word_only_their_own_programs_lead_to_a_recorded_
     let sshd = Sshd::start(&cluster, "db-1");
     ok(sshd.join_with_token(&cluster, "db-1", &["--address", &sshd.address(), "--apply", "--proxy-only"]));
     let jumps = || ssh(&bob.ssh_config(&["--jump"]), &[&target("db-1"), "echo jumped"]);
-    // Nobody says for the user that they are there, before and after they were.
+    // No program says for the user that they are there, before and after they were.
     let said = refused(&jumps(), 255);
     assert!(!said.contains("jumped"), "{said}");
     for helper in ["on", "off"] {

@@ -137,7 +137,7 @@ def cut(pid):
 def pid(c): return c.execute(text("select pg_backend_pid()")).scalar()
 url = "postgresql+psycopg2:///?" + sys.argv[1]
 admin = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
-# pool_pre_ping: who was cut in the pool is replaced before anybody notices.
+# pool_pre_ping: a connection that was cut in the pool is replaced before the program notices.
 engine = sa.create_engine(url, pool_pre_ping=True, pool_size=2)
 with engine.connect() as c: first = pid(c)
 cut(first)

@@ -74,7 +74,7 @@ pub(super) enum Behaviour {
     Leaves,
     /// Writes on and on, and is read.
     Floods,
-    /// Writes on and on, and nobody reads.
+    /// Writes on and on, and its client does not read.
     Unread,
 }
 
@@ -326,7 +326,7 @@ impl Cell {
         command.env("PGAPPNAME", world.mark(self.number)).process_group(0);
         let log = fs::File::create(world.room().join(format!("client-{}.log", self.number))).unwrap();
         command.stdin(if typed.is_some() { Stdio::piped() } else { Stdio::null() });
-        // What nobody reads is kept until the end.
+        // What is not read is kept until the end.
         let unread = self.behaviour == Behaviour::Unread && !self.kind.is_files();
         command.stdout(if unread { Stdio::piped() } else { Stdio::null() }).stderr(log);
         let mut client = command.spawn().unwrap();

@@ -77,7 +77,7 @@ impl Outcome {
         let late = self.promise.time().is_some_and(|time| self.gone.is_none_or(|gone| gone > time * load));
         match self {
             _ if late => Some("late"),
-            _ if self.is_missing() => Some("ended, which nobody has asked for"),
+            _ if self.is_missing() => Some("ended, which no way has asked for"),
             _ if self.is_to_be_told() && self.told.is_none() => Some("not told"),
             _ => None,
         }

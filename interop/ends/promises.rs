@@ -13,7 +13,7 @@ pub(super) enum Promise {
     Gone(u64),
     /// It may go on, and an event says so.
     Told,
-    /// It may go on where nobody here sees it: on a server that has said that the session has ended.
+    /// It may go on where no service here sees it: on a server that has said that the session has ended.
     Unseen,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn of(way: Way, kind: Kind, behaviour: Behaviour) -> Promise {
             _ => Promise::Gone(3),
         },
         Place::Node => match way {
-            // Nobody is left to end it.
+            // No process is left to end it.
             Way::NodeKilled => Promise::Told,
             _ if way.hangs_up_alone() && stubborn => Promise::Told,
             // A proxy waits first for what it has cut at registered servers.

@@ -183,7 +183,7 @@ impl Way {
         }
     }
 
-    /// Whether what runs is hung up, and not killed: nobody has forbidden it.
+    /// Whether what runs is hung up, and not killed: no setting has forbidden it.
     pub(super) fn hangs_up_alone(self) -> bool {
         matches!(self, Self::ClientKilled | Self::ClientAsked | Self::ProxyStopped | Self::ProxyKilled)
     }

@@ -1,4 +1,4 @@
-//! One cluster for all cells: what a way ends for everybody is there once for that way alone.
+//! One cluster for all cells: what a way ends for all sessions is there once for that way alone.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -72,7 +72,7 @@ impl Drop for World {
     }
 }
 
-/// The places that ways end: nodes with their proxies. `shared` is nobody's alone.
+/// The places that ways end: nodes with their proxies. `shared` belongs to no cell alone.
 const NODES: [(&str, &str); 6] = [
     ("shared", "proxy"),
     ("locked", "proxy"),

@@ -144,7 +144,7 @@ fn a_program_that_is_ended_takes_its_session_with_it() {
         wait_for("the session to end", || (processes(&lasting) == 0).then_some(()));
         assert!(began.elapsed() < Duration::from_secs(bound), "{signal}: {:?}", began.elapsed());
     }
-    // Where there is no session, and nobody else looks out for signals: a port on the node.
+    // Where there is no session, and no other process looks out for signals: a port on the node.
     let port = free_port();
     let child = by_quic(&["ssh", "-N", "-R", &format!("{port}:127.0.0.1:9"), &web]);
     let is_open = || TcpStream::connect(("127.0.0.1", port)).is_ok();
@@ -216,7 +216,7 @@ fn what_was_said_early_is_said_again_to_a_new_proxy_and_a_new_login_says_nothing
     wait_for("the node to be back", || {
         alice.ssh("tcp", "off", &[&web, "true"]).status.success().then_some(())
     });
-    // The new proxy does not know the ticket, and nobody notices.
+    // The new proxy does not know the ticket, and no client notices.
     let mut counting = alice.0.command(&["ssh", &web, "wc -c"]);
     counting.env("SALLYPORT_CARRIER", "quic").stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut counting = counting.spawn().unwrap();
@@ -353,7 +353,7 @@ impl Far {
         }
     }
 
-    /// Has the helper and its login come to rest: a new cluster makes the authorities that nobody needed yet, each of which is
+    /// Has the helper and its login come to rest: a new cluster makes the authorities that were not needed yet, each of which is
     /// another trust, and the next connection brings that, which is another login. The node gives tickets, too.
     fn settle(&self, carrier: &str) {
         wait_for("every authority", || {

@@ -10,7 +10,7 @@ use crate::support::{json, ok, stderr, stdout};
 /// Runs it with a directory of its own for temporary files, and sees that nothing is left there.
 fn lab(arguments: &[&str]) -> Output {
     let directory = tempfile::tempdir().unwrap();
-    // PostgreSQL runs as somebody else where we are root.
+    // PostgreSQL runs as another account where we are root.
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o711)).unwrap();
     let output = Command::new(LAB)
         .args(arguments)

@@ -18,7 +18,7 @@ use sallyport_sal::tls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use sallyport_sal::tls::rustls::{self, ServerConfig, ServerConnection};
 use sallyport_sal::{KeyAlgorithm, MemoryKey, Signer};
 
-/// Held by whoever measures: two that measure at once measure each other.
+/// Held by a test that measures: two that measure at once measure each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// By how much servers are slowed.
@@ -34,7 +34,7 @@ struct Scratch(tempfile::TempDir);
 impl Scratch {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        // nginx runs as somebody else where we are root.
+        // nginx runs as another account where we are root.
         std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o711)).unwrap();
         Self(directory)
     }
@@ -425,7 +425,7 @@ fn an_interrupted_measurement_shows_what_it_has() {
     let csv = tempfile::NamedTempFile::new().unwrap();
     command.arg("--csv").arg(csv.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
-    // A round at the knee is under way.
+    // A round at the saturation point is under way.
     support::wait_for("a round", || {
         std::fs::read_to_string(csv.path()).ok().filter(|text| text.contains("\nknee,"))
     });

@@ -31,7 +31,7 @@ impl Far {
 
     /// Every way there is, with a name.
     fn routes(&self, remote: &str) -> Vec<(&'static str, Command)> {
-        // Stock ssh looks whether anybody is still there only when it is told to.
+        // Stock ssh looks whether the server is still there only when it is told to.
         let stock = |route| {
             let mut command = self.testbed.openssh("ssh", route);
             command
@@ -72,7 +72,7 @@ impl Far {
     }
 }
 
-/// The same command, whatever signals whoever runs the tests has had ignored (nohup, a job in the background): ssh ends the
+/// The same command, whatever signals the tests were started to ignore (nohup, a job in the background): ssh ends the
 /// one by which it jumps with a hangup.
 fn with_usual_signals(command: &Command) -> Command {
     let mut usual = Command::new("env");
@@ -115,7 +115,7 @@ fn all_end(children: Vec<(&str, Child)>, remote: &str, since: Instant) {
         assert!(!stderr(&output).trim().is_empty(), "{name} says why");
         assert!(since.elapsed() < Duration::from_secs(100), "{name}: {:?}", since.elapsed());
     }
-    // Nobody told the node: it finds out as well.
+    // No process told the node: it finds out as well.
     while processes(remote) > 0 {
         assert!(since.elapsed() < Duration::from_secs(150), "the node's sessions go on");
         std::thread::sleep(Duration::from_millis(200));
@@ -171,7 +171,7 @@ fn with_another_address_old_sessions_end_and_new_ones_begin_at_once() {
     let children = far.lasting(&lasting);
     far.wan.readdress("client").unwrap();
     let moved = Instant::now();
-    // The resident helper has a connection that looks as if it were good.
+    // The helper daemon has a connection that looks as if it were good.
     for (name, command) in far.routes("echo back") {
         let began = Instant::now();
         let output = ended(far.start(command));

@@ -288,7 +288,7 @@ fn what_is_no_key_gets_a_clear_error() {
 fn listening(port: u16) {
     let until = Instant::now() + PATIENCE;
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(Instant::now() < until, "nobody listens on {port}");
+        assert!(Instant::now() < until, "nothing listens on {port}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -301,7 +301,7 @@ fn tls_servers_show_their_chains_whoever_signed_them() {
          faketime '2020-01-01' openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ec.key -out ec.pem -subj /CN=expired -days 1 2>/dev/null
          openssl req -x509 -newkey ed25519 -nodes -keyout ed.key -out ed.pem -subj /CN=ed -days 1 2>/dev/null",
     );
-    // Long keys are read even where nobody would use them.
+    // Long keys are read even where no software would use them.
     for (flags, expected) in [
         ("-tls1_3 -cert ec.pem -key ec.key -dcert rsa.pem -dkey rsa.key", &["P-256", "RSA-1024"][..]),
         ("-tls1_2 -cert ec.pem -key ec.key", &["P-256"]),

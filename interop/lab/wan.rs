@@ -1,4 +1,4 @@
-//! `sallyport lab wan`: ping takes as long as the regions are apart, flights are counted as integers, and nothing is left
+//! `sallyport lab wan`: ping takes as long as the regions are apart, round trips are counted as integers, and nothing is left
 //! behind, whatever happens. It makes network namespaces, which needs root.
 
 use std::io::{BufReader, Read, Write};
@@ -127,7 +127,7 @@ fn the_exit_status_is_that_of_the_command() {
     assert!(!output.status.success() && stderr(&output).contains("--rtt a-b=100"), "{}", stderr(&output));
 }
 
-/// One that is up until somebody ends it.
+/// One that is up until a signal ends it.
 struct Up {
     child: Child,
     namespaces: Vec<String>,
@@ -213,7 +213,7 @@ fn who_is_not_root_is_told_so() {
                 stderr(&output)
             );
         }
-        Err(error) => eprintln!("left out: nobody else may run {LAB}: {error}"),
+        Err(error) => eprintln!("left out: no other account may run {LAB}: {error}"),
     }
 }
 

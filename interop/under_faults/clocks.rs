@@ -74,7 +74,7 @@ fn a_clock_that_jumps_an_hour_lets_nobody_in_and_is_forgotten_when_it_is_right_a
                 verdict(&login),
                 verdict(&with_fresh)
             );
-            // A certificate that has ended, or has not begun, by the clock of one who decides lets nobody in; others do.
+            // A certificate that has ended, or has not begun, by the clock of the deciding process is refused; others are taken.
             let decides = service != "authority";
             let (ended, not_yet) = (decides && offset == "+3600", decides && offset == "-3600");
             assert_eq!(with_long.status.success(), !not_yet, "{word}: {}", stderr(&with_long));

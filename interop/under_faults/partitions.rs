@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::{Typist, runs};
 use crate::support::{Wired, is_root, ok, stderr, wait_for};
 
-/// A tunnel, and a client's connection, is taken for dead after 45 s of silence; what is shorter nobody notices.
+/// A tunnel, and a client's connection, is taken for dead after 45 s of silence; no process notices what is shorter.
 const PATIENT: Duration = Duration::from_secs(40);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Every build that the documentation names, checked: a feature that nobody builds does not build for long.
+//! Every build that the documentation names, checked: a feature that no check builds does not build for long.
 
 use std::process::Stdio;
 use std::time::Instant;

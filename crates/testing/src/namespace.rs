@@ -62,7 +62,7 @@ impl Claim {
         }
         Err(TestbedError::Failed {
             what: "finding a number for a WAN".to_owned(),
-            said: format!("{WANS_MOST} are taken; `sallyport lab wan clean` removes those that nobody has"),
+            said: format!("{WANS_MOST} are taken; `sallyport lab wan clean` removes those without a process"),
         })
     }
 

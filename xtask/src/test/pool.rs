@@ -98,7 +98,7 @@ impl Pool {
                 let (sender, number, place) = (sender.clone(), begun, room.path().to_owned());
                 std::thread::spawn(move || {
                     let ended = process::run(&job.tests, number, &place);
-                    // Nobody listens any more if the run was given up.
+                    // The receiver is gone if the run was given up.
                     let _ = sender.send(Report { job, ended });
                 });
                 begun += 1;
