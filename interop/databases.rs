@@ -522,7 +522,7 @@ fn agents_bring_databases_of_their_own() {
     let token = cluster.token(&["--databases", "old", "--own-labels", "env=*"]);
     let config = cluster.node_config("web-1", "env: prod", Some(&token));
     let pgpass = cluster.path("pgpass");
-    fs::write(&pgpass, format!("127.0.0.1:{}:*:app:of the file\n", postgres.port)).unwrap();
+    fs::write(&pgpass, format!("127.0.0.1:{}:*:app:of the file\n", postgres.port())).unwrap();
     Postgres::make_private(&pgpass);
     let databases = format!(
         "  pgpass: {}\n  databases:\n    - name: old\n      labels: {{env: test}}\n      address: {}\n      login: password\n",

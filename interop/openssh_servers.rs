@@ -551,7 +551,11 @@ fn where_sshd_trusts_the_user_ca_alone_the_users_own_key_signs_and_the_proxy_rec
     assert_eq!(stdout(&ok(jumping.output().unwrap())), "jumped []\n", "no role forwards the agent");
     cluster.wait_event("session.agent_signed", |event| event["fields"]["agent"] == "forwarded");
     let issued = cluster.events().into_iter().filter(|event| event["kind"] == "cert.issued");
-    assert_eq!(issued.filter(|event| event["node"] == "db-1").count(), 0, "no other user's program signs for bob");
+    assert_eq!(
+        issued.filter(|event| event["node"] == "db-1").count(),
+        0,
+        "no other user's program signs for bob"
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use super::{Typist, count, runs};
-use crate::support::{Cluster, Disk, Process, StartOnDisk as _, is_root, ok, stderr, wait_for};
+use crate::support::{Cluster, Disk, Process, is_root, ok, stderr, wait_for};
 
 /// How often a service has said in its log that events are being lost.
 fn losses(log: &Path) -> usize {

@@ -27,6 +27,11 @@ impl Account {
         })
     }
 
+    /// Its number.
+    pub(crate) fn number(self) -> u32 {
+        self.user
+    }
+
     /// Gives a file or directory away.
     pub fn owns(self, path: &Path) -> Result<(), TestbedError> {
         std::os::unix::fs::chown(path, Some(self.user), Some(self.group)).at("give away", path)
@@ -50,7 +55,7 @@ impl Account {
         Err(TestbedError::Failed {
             what: format!("starting {program}, which root must not run"),
             said: format!(
-                "the account that runs it cannot enter {}; set TMPDIR to a directory that everybody can enter",
+                "the account that runs it cannot enter {}; set TMPDIR to a directory that all accounts can enter",
                 temporary.display()
             ),
         })

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use sallyport_sal::Suite;
 use sallyport_sal::economy::LEDGER_VARIABLE;
 
+use super::parts::{self, off};
 use super::process::Process;
 use super::programs::{output, with_input, write_private};
 use super::site::{Site, Sites};
@@ -94,15 +95,9 @@ impl Cluster {
         let sites = &shape.sites;
         let (port, authority_port) = (sites.proxy.free_port()?, sites.proxy.free_port()?);
         let address = sites.proxy.address();
-        let section = |name: &str, services: &str| {
-            format!(
-                "version: v1\ncluster: {CLUSTER}\ndata_dir: {}\ndrain_timeout: 1s\n{services}",
-                directory.join(name).display()
-            )
-        };
         let start = |name: &'static str, program: &Path, site: &Site, services: &str| {
             let config = directory.join(format!("{name}.yaml"));
-            write_private(&config, &section(name, services))?;
+            write_private(&config, &(parts::head(CLUSTER, &directory.join(name)) + services))?;
             let mut command = Command::new(program);
             command.args(["start", "-c"]).arg(config);
             if shape.ledgers {
@@ -110,39 +105,24 @@ impl Cluster {
             }
             site.inside(|| Process::start(name, &mut command, directory))?
         };
-        let off = |name: &str| format!("{name}:\n  enabled: false\n");
         let suite = shape.suite.map(|suite| format!("  suite: {}\n", suite.name())).unwrap_or_default();
         let mut authority = start(
             "authority",
             &programs.authority,
             &sites.proxy,
             &format!(
-                "auth:\n  enabled: true\n  second_factor: optional\n  listen: {address}:{authority_port}\n{suite}{}{}",
-                off("proxy"),
-                off("node")
+                "auth:\n  enabled: true\n  second_factor: optional\n  listen: {address}:{authority_port}\n{suite}{}",
+                off(&["proxy", "node"])
             ),
         )?;
-        let admin = |arguments: &[&str]| {
-            let mut command = Command::new(&programs.authority);
-            command.args(["admin", "--data-dir"]).arg(directory.join("authority")).args(arguments);
-            command
-        };
+        let admin =
+            |arguments: &[&str]| parts::admin(&programs.authority, &directory.join("authority"), arguments);
         let status = authority.wait_until("the authority", || {
             output("sallyport admin status", &mut admin(&["status", "--format", "json"])).ok()
         })?;
-        let pin = json(&status)
-            .pointer("/cas")
-            .and_then(|cas| cas.as_array())
-            .and_then(|cas| cas.iter().find(|ca| ca.pointer("/kind").is_some_and(|kind| kind == "host")))
-            .and_then(|ca| ca.pointer("/tls_pin"))
-            .and_then(|pin| pin.as_str().map(str::to_owned))
-            .ok_or_else(|| failed("reading the pin of the host CA", &status))?;
-        let join = |role: &str| {
-            Ok::<_, TestbedError>(format!(
-                "  join:\n    token: {}\n    ca_pin: {pin}\n",
-                token(admin(&[]), role)?
-            ))
-        };
+        let pin =
+            parts::host_pin(&status).ok_or_else(|| failed("reading the pin of the host CA", &status))?;
+        let join = |role: &str| Ok::<_, TestbedError>(parts::join(&token(admin(&[]), role)?, &pin));
         // The default limits, but for those that one client on one address would run into.
         let limits = "  limits:\n    connections: 40000\n    connections_per_address: 40000\n    \
                       connections_per_user: 40000\n    sessions_per_user: 40000\n";
@@ -152,11 +132,10 @@ impl Cluster {
             &sites.proxy,
             &format!(
                 "proxy:\n  enabled: true\n  listen: {address}:{port}\n  public_addr: {address}:{port}\n  \
-                 auth_server: {address}:{authority_port}\n{limits}{}{}{}{}",
+                 auth_server: {address}:{authority_port}\n{limits}{}{}{}",
                 join("proxy")?,
                 shape.proxy,
-                off("auth"),
-                off("node")
+                off(&["auth", "node"])
             ),
         )?;
         proxy.wait_until("the proxy", || sites.proxy.answers(port).then_some(()))?;
@@ -165,18 +144,15 @@ impl Cluster {
             &programs.node,
             &sites.host,
             &format!(
-                "node:\n  enabled: true\n  name: {NODE}\n  labels:\n    env: lab\n  proxy_server: {address}:{port}\n{}{}{}{}",
+                "node:\n  enabled: true\n  name: {NODE}\n  labels:\n    env: lab\n  proxy_server: {address}:{port}\n{}{}{}",
                 join("node")?,
                 shape.node,
-                off("auth"),
-                off("proxy")
+                off(&["auth", "proxy"])
             ),
         )?;
         node.wait_until("the node to be online", || {
             let said = output("ls", &mut admin(&["nodes", "ls", "--format", "json"])).ok()?;
-            let online =
-                |node: &serde_json::Value| node.pointer("/online").is_some_and(|online| online == true);
-            json(&said).as_array()?.iter().any(online).then_some(())
+            parts::is_online(&said, NODE).then_some(())
         })?;
         let cluster = Self {
             node,
@@ -195,9 +171,7 @@ impl Cluster {
     /// `sallyport admin`, through the authority's socket.
     #[must_use]
     pub fn admin(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.programs.authority);
-        command.args(["admin", "--data-dir"]).arg(self.directory.join("authority")).args(arguments);
-        command
+        parts::admin(&self.programs.authority, &self.directory.join("authority"), arguments)
     }
 
     /// `sallyport join openssh`, up to what it is about.
@@ -232,17 +206,10 @@ impl Cluster {
     /// `sallyport` as the user, to be run where the client stands.
     #[must_use]
     pub fn client(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.programs.client);
-        command
-            .arg("--home")
-            .arg(self.home())
-            .args(["--proxy", &self.address()])
-            .args(arguments)
-            .env_remove("SSH_AUTH_SOCK");
-        command
+        parts::client(&self.programs.client, &self.home(), &self.address(), arguments)
     }
 
-    /// Ends the resident helper, which clients have started on demand.
+    /// Ends the helper daemon, which clients have started on demand.
     fn stop_helper(&self) {
         let mut stop = self.client(&["connect", "--stop"]);
         let _ = stop.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -290,23 +257,13 @@ impl Cluster {
             "inviting a user",
             &mut self.admin(&["users", "add", USER, "--roles", USER, "--logins", login, "--format", "json"]),
         )?;
-        let link = json(&said).pointer("/link").and_then(|link| link.as_str().map(str::to_owned));
-        let link = link.ok_or_else(|| failed("inviting a user", &said))?;
+        let link = parts::text(&said, "/link").ok_or_else(|| failed("inviting a user", &said))?;
         // It lives as long as the directory, on loopback, and belongs to no user.
         let password = format!("lab-{}-{}\n", std::process::id(), link.len());
         let here = &self.sites.client;
-        let mut signup = self.client(&["signup", &link, "--no-second-factor", "--password-stdin"]);
+        let mut signup = self.client(&parts::signup(&link));
         here.inside(|| with_input("sallyport signup", &mut signup, Some(&password)))??;
-        let mut login = self.client(&[
-            "login",
-            "--user",
-            USER,
-            "--password-stdin",
-            "--add-keys-to-agent",
-            "no",
-            "--ca-pin",
-            &self.pin,
-        ]);
+        let mut login = self.client(&parts::login(USER, &self.pin));
         here.inside(|| with_input("sallyport login", &mut login, Some(&password)))??;
         Ok(())
     }
@@ -326,12 +283,7 @@ fn token(mut admin: Command, role: &str) -> Result<String, TestbedError> {
         admin.args(["--databases", "*", "--own-labels", "*=*"]);
     }
     let said = output("sallyport admin tokens add", &mut admin)?;
-    let token = json(&said).pointer("/token").and_then(|token| token.as_str().map(str::to_owned));
-    token.ok_or_else(|| failed("making a join token", &said))
-}
-
-fn json(text: &str) -> serde_json::Value {
-    serde_json::from_str(text).unwrap_or_default()
+    parts::text(&said, "/token").ok_or_else(|| failed("making a join token", &said))
 }
 
 fn failed(what: &str, said: &str) -> TestbedError {

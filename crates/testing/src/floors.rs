@@ -84,7 +84,7 @@ fn haproxy(program: &Path, postgres: &Postgres) -> Result<Floor, TestbedError> {
             client = client.display(),
             authority = authority.display(),
             socket = postgres.directory().display(),
-            pg = postgres.port,
+            pg = postgres.port(),
         ),
     )?;
     let mut process = Process::start(
@@ -116,7 +116,7 @@ fn pgbouncer(program: &Path, postgres: &Postgres) -> Result<Floor, TestbedError>
              server_tls_sslmode = verify-full\nserver_tls_ca_file = {authority}\n\
              server_tls_cert_file = {certificate}\nserver_tls_key_file = {key}\n\
              client_tls_protocols = tlsv1.3\nserver_tls_protocols = tlsv1.3\n",
-            pg = postgres.port,
+            pg = postgres.port(),
             users = users.display(),
             clients = clients.display(),
             data = data.display(),

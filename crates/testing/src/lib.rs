@@ -8,6 +8,7 @@ pub mod fixtures;
 pub mod floors;
 mod name;
 pub mod namespace;
+mod parts;
 pub mod postgres;
 mod process;
 mod programs;
@@ -15,8 +16,6 @@ mod site;
 mod sshd;
 
 use std::fs;
-use std::hash::{BuildHasher, RandomState};
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -29,7 +28,7 @@ pub use namespace::Namespace;
 use postgres::Postgres;
 pub use process::Process;
 pub use programs::{missing, output, with_input, write_private};
-pub use site::{Site, Sites};
+pub use site::{Site, Sites, free_port};
 pub use sshd::{CIPHER, KEY_EXCHANGE, Sshd};
 
 /// The name that the stock server has in the configuration of `ssh`.
@@ -41,12 +40,8 @@ pub const REGISTERED: &str = "lab-stock";
 /// The name of the stock server beside the proxy, through which stock `ssh` may jump.
 pub const BASTION: &str = "bastion.lab.invalid";
 
-/// The variable that turns the resident helper off.
+/// The variable that turns the helper daemon off.
 const HELPER: &str = "SALLYPORT_CONNECT";
-/// Ports that are looked at, and how many.
-const FIRST_PORT: u16 = 10_000;
-const PORTS: u64 = 22_000;
-const TRIES: u64 = 1000;
 
 /// How stock `ssh` reaches its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +50,7 @@ pub enum SshRoute {
     Direct,
     /// To the stock server, through another one that stands where the proxy does: only where there is one.
     Bastion,
-    /// Through the cluster with `ProxyCommand`, as `sallyport config` prints it: by the resident helper.
+    /// Through the cluster with `ProxyCommand`, as `sallyport config` prints it: by the helper daemon.
     Helper,
     /// The same without the helper: each connection dials the proxy by itself.
     ProxyCommand,
@@ -212,7 +207,7 @@ impl Testbed {
         }
     }
 
-    /// The cluster's own client, up to and including the destination; by the resident helper or not.
+    /// The cluster's own client, up to and including the destination; by the helper daemon or not.
     #[must_use]
     pub fn own_ssh(&self, by_helper: bool) -> Command {
         self.own_ssh_to(NODE, by_helper)
@@ -228,7 +223,7 @@ impl Testbed {
         command
     }
 
-    /// `psql` through the cluster, with these arguments; by the resident helper or not.
+    /// `psql` through the cluster, with these arguments; by the helper daemon or not.
     #[must_use]
     pub fn psql(&self, postgres: &Postgres, by_helper: bool, arguments: &[&str]) -> Command {
         let program = postgres.program("psql");
@@ -271,21 +266,4 @@ pub fn account() -> Result<(String, PathBuf), TestbedError> {
         nix::unistd::User::from_uid(nix::unistd::geteuid()).map_err(|error| failed(error.to_string()))?;
     let user = user.ok_or_else(|| failed("the account has no name".to_owned()))?;
     Ok((user.name, user.shell))
-}
-
-/// A free port of TCP, below those that the kernel gives to connections by itself (`ip_local_port_range`): one of
-/// those is some connection's by the time that a service listens.
-///
-/// # Errors
-/// When there is none.
-pub fn free_port() -> Result<u16, TestbedError> {
-    let random = RandomState::new();
-    let free = |port: &u16| TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok();
-    (0..TRIES)
-        .filter_map(|number| u16::try_from(random.hash_one(number) % PORTS).ok()?.checked_add(FIRST_PORT))
-        .find(free)
-        .ok_or_else(|| TestbedError::Failed {
-            what: "finding a free port".to_owned(),
-            said: format!("{TRIES} from {FIRST_PORT} on are all taken"),
-        })
 }

@@ -17,13 +17,19 @@ const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How long it has to end by itself.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A service that was started, with a log of its own.
+/// How many lines of its log a test that failed shows.
+const SHOWN_LINES: usize = 60;
+
+/// A process with a log of its own, which ends when this is dropped.
 #[derive(Debug)]
 pub struct Process {
-    name: &'static str,
-    child: Child,
-    log: PathBuf,
-    ending: Signal,
+    /// The child.
+    pub child: Child,
+    /// What it writes goes there.
+    pub log: PathBuf,
+    pub(crate) name: String,
+    /// What tells it to end now; `SIGKILL` where it is not asked.
+    pub(crate) ending: Signal,
 }
 
 impl Process {
@@ -39,7 +45,7 @@ impl Process {
             .process_group(0)
             .spawn()
             .map_err(|source| missing(command, source))?;
-        Ok(Self { name, child, log, ending: Signal::SIGTERM })
+        Ok(Self { name: name.to_owned(), child, log, ending: Signal::SIGTERM })
     }
 
     /// The signal that tells it to end now; by default SIGTERM.
@@ -81,14 +87,25 @@ impl Process {
     }
 
     fn last_words(&self) -> String {
-        let log = fs::read_to_string(&self.log).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().rev().take(5).collect();
-        lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
+        self.last_lines(5).join(" | ")
     }
-}
 
-impl Drop for Process {
-    fn drop(&mut self) {
+    fn last_lines(&self, number: usize) -> Vec<String> {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<String> = log.lines().rev().take(number).map(str::to_owned).collect();
+        lines.into_iter().rev().collect()
+    }
+
+    /// Shows its last lines in the output of a test that fails.
+    #[allow(clippy::print_stderr, reason = "what a failing test says")]
+    fn show(&self) {
+        eprintln!("--- {} ---", self.log.display());
+        for line in self.last_lines(SHOWN_LINES) {
+            eprintln!("{line}");
+        }
+    }
+
+    fn end(&mut self) {
         if let Ok(number) = i32::try_from(self.child.id()) {
             let _ = kill(Pid::from_raw(number), self.ending);
         }
@@ -101,5 +118,20 @@ impl Drop for Process {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        match self.ending {
+            Signal::SIGKILL => {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+            }
+            _ => self.end(),
+        }
+        if std::thread::panicking() {
+            self.show();
+        }
     }
 }

@@ -1,9 +1,15 @@
 //! Where the parts of a cluster stand: on loopback, or on hosts of a WAN.
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use crate::Namespace;
 use crate::TestbedError;
+
+/// Ports that are looked at, and how many.
+const FIRST_PORT: u16 = 10_000;
+const PORTS: u64 = 22_000;
+const TRIES: u64 = 1000;
 
 /// Where programs run, and the address at which others find what they serve.
 #[derive(Debug, Clone)]
@@ -42,12 +48,24 @@ impl Site {
         }
     }
 
-    /// A free port of TCP.
+    /// A free port of TCP there, below those that the kernel gives to connections by itself (`ip_local_port_range`): one of
+    /// those is some connection's by the time that a service listens.
+    ///
+    /// # Errors
+    /// When there is none.
     pub fn free_port(&self) -> Result<u16, TestbedError> {
-        let port = self.inside(|| TcpListener::bind((self.address, 0))?.local_addr())?;
-        port.map(|address| address.port()).map_err(|error| TestbedError::Failed {
+        let random = RandomState::new();
+        let free = |port: &u16| TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok();
+        let found = self.inside(|| {
+            (0..TRIES)
+                .filter_map(|number| {
+                    u16::try_from(random.hash_one(number) % PORTS).ok()?.checked_add(FIRST_PORT)
+                })
+                .find(free)
+        })?;
+        found.ok_or_else(|| TestbedError::Failed {
             what: "finding a free port".to_owned(),
-            said: error.to_string(),
+            said: format!("{TRIES} from {FIRST_PORT} on are all taken"),
         })
     }
 
@@ -67,4 +85,12 @@ pub struct Sites {
     pub proxy: Site,
     /// The node, and the stock server beside it.
     pub host: Site,
+}
+
+/// A free port of this machine.
+///
+/// # Errors
+/// As [`Site::free_port`].
+pub fn free_port() -> Result<u16, TestbedError> {
+    Site::default().free_port()
 }

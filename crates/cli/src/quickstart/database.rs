@@ -24,7 +24,7 @@ pub(super) fn of_the_node(postgres: &Postgres) -> String {
     format!(
         "  databases:\n    - name: {DATABASE}\n      labels: {{ env: demo }}\n      address: \"{HOST}:{}\"\n      tls: {{ ca: {ca} \
          }}\n",
-        postgres.port
+        postgres.port()
     )
 }
 
@@ -59,7 +59,7 @@ impl Tour {
             CliError::new(error.to_string()).hint("sallyport quickstart, for the tour without databases")
         })?;
         let version = postgres.version.split_whitespace().next().unwrap_or_default();
-        let said = format!("PostgreSQL {version} on {HOST}:{}, by certificates alone", postgres.port);
+        let said = format!("PostgreSQL {version} on {HOST}:{}, by certificates alone", postgres.port());
         done(postgres, said)
     }
 

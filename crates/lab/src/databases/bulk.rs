@@ -109,7 +109,7 @@ pub(super) fn pgbench(
 ) -> Result<(), LabError> {
     talk.say("making the tables of pgbench");
     let mut fill = postgres.program("pgbench");
-    fill.args(["-i", "-q", "-s", SCALE, "-U", USER, "-p", &postgres.port.to_string(), "-h"])
+    fill.args(["-i", "-q", "-s", SCALE, "-U", USER, "-p", &postgres.port().to_string(), "-h"])
         .arg(postgres.directory())
         .arg(USER);
     sallyport_testing::output("pgbench -i", &mut fill)?;

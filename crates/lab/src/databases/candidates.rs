@@ -159,7 +159,7 @@ impl Candidate {
 
     fn new(name: String, kind: Kind, route: Route, link: Link, postgres: &Postgres) -> Self {
         let services =
-            vec![(Service::Postgres, postgres.process.id()), (Service::Client, std::process::id())];
+            vec![(Service::Postgres, postgres.process().id()), (Service::Client, std::process::id())];
         Self { name, kind, suite: None, route, link, services, ledgers: Vec::new() }
     }
 }
@@ -173,8 +173,11 @@ fn read_ledger(path: &Path) -> (u64, Duration) {
 
 /// Straight to the server, with a certificate.
 pub(super) fn direct(postgres: &Postgres) -> Result<Candidate, LabError> {
-    let route =
-        Route { address: loopback(postgres.port), tls: Some(straight(postgres, true)?), parameters: login() };
+    let route = Route {
+        address: loopback(postgres.port()),
+        tls: Some(straight(postgres, true)?),
+        parameters: login(),
+    };
     Ok(Candidate::new("direct TLS".to_owned(), Kind::Direct, route, straight_link(postgres), postgres))
 }
 
