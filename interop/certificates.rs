@@ -29,13 +29,9 @@ fn run(program: &str, arguments: &[&str], directory: &Path) -> Output {
 #[test]
 fn a_stolen_certificate_is_found_denied_and_cut_off() {
     let (cluster, alice) = Cluster::with_node();
-    let mut live = support::ssh_command(&alice.ssh_config(&[]))
-        .args([&target("web-1"), "echo began; sleep 600"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    support::read_until(&mut support::lines_of(&mut live), "began");
+    let mut ssh = support::ssh_command(&alice.ssh_config(&[]));
+    let (mut live, mut lines) = support::under_way(ssh.args([&target("web-1"), "echo began; sleep 600"]));
+    support::read_until(&mut lines, "began");
 
     // What a finder of the files has: the fingerprint that ssh-keygen prints.
     let own = json(cluster.admin(&["certs", "ls", "--user", "alice", "--format", "json"]));

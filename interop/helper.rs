@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::support::{CLUSTER, Cluster, User, is_root, ok, ssh_command, stderr, stdout, target, wait_for};
+use crate::support::{
+    CLUSTER, Cluster, Helped, User, is_root, ok, ssh_command, stderr, stdout, target, wait_for,
+};
 
 fn profile(user: &User) -> PathBuf {
     user.home.join(user.proxy.replace(':', "_"))
@@ -34,39 +36,9 @@ fn wait_gone(pid: u64) {
     wait_for("the helper to end", || (!is_alive(pid)).then_some(()));
 }
 
-/// A helper ends with its test.
-struct Helped(User);
-
-impl Drop for Helped {
-    fn drop(&mut self) {
-        let _ = self.0.run(&["connect", "--stop"]);
-    }
-}
-
-impl Helped {
-    fn ssh(&self, arguments: &[&str]) -> Output {
-        self.0.ssh(arguments)
-    }
-
-    fn spawn(&self, arguments: &[&str]) -> Child {
-        ssh_command(&self.0.ssh_config(&[]))
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap()
-    }
-}
-
-fn with_node() -> (Cluster, Helped) {
-    let (cluster, alice) = Cluster::with_node();
-    (cluster, Helped(alice))
-}
-
 #[test]
 fn one_helper_serves_many_and_leaves_nothing_behind() {
-    let (_cluster, alice) = with_node();
+    let (_cluster, alice) = Helped::with_node();
     let config = alice.0.ssh_config(&[]);
     let web = target("web-1");
     // A race of many: one is started, and all get through it.
@@ -128,7 +100,7 @@ fn one_helper_serves_many_and_leaves_nothing_behind() {
 
 #[test]
 fn words_and_exit_codes_are_those_of_a_direct_connection() {
-    let (cluster, alice) = with_node();
+    let (cluster, alice) = Helped::with_node();
     let config = alice.0.ssh_config(&[]);
     let both = |arguments: &[&str]| {
         let run = |setting: &str| {
@@ -193,7 +165,7 @@ fn words_and_exit_codes_are_those_of_a_direct_connection() {
 
 #[test]
 fn the_helper_outlives_who_started_it_and_leaves_when_idle() {
-    let (_cluster, alice) = with_node();
+    let (_cluster, alice) = Helped::with_node();
     let config = alice.0.ssh_config(&[]);
     // Ctrl-C reaches the whole process group of the ssh that started it.
     let mut first = ssh_command(&config)
@@ -236,7 +208,7 @@ fn the_helper_outlives_who_started_it_and_leaves_when_idle() {
 
 #[test]
 fn a_reader_that_stops_holds_up_nobody_else() {
-    let (_cluster, alice) = with_node();
+    let (_cluster, alice) = Helped::with_node();
     let config = alice.0.ssh_config(&[]);
     let web = target("web-1");
     // Twenty that read nothing: more than the windows of one connection would hold for all.
@@ -278,7 +250,7 @@ fn a_reader_that_stops_holds_up_nobody_else() {
 
 #[test]
 fn strangers_and_nonsense_on_the_socket_change_nothing() {
-    let (_cluster, alice) = with_node();
+    let (_cluster, alice) = Helped::with_node();
     ok(alice.ssh(&[&target("web-1"), "true"]));
     let socket = profile(&alice.0).join("connect/socket");
     for bytes in
@@ -443,7 +415,7 @@ fn ticks(pid: u64) -> u64 {
 
 #[test]
 fn a_helper_without_descriptors_left_sends_others_their_own_way() {
-    let (_cluster, alice) = with_node();
+    let (_cluster, alice) = Helped::with_node();
     // Room for about forty streams.
     let program = "ulimit -n 200; exec \"$@\"";
     let started = alice.0.command(&["connect", "--idle", "1m"]);
@@ -507,7 +479,7 @@ fn a_helper_without_descriptors_left_sends_others_their_own_way() {
 
 #[test]
 fn sessions_that_end_are_not_called_lost() {
-    let (cluster, alice) = with_node();
+    let (cluster, alice) = Helped::with_node();
     let web = target("web-1");
     for way in ["on", "off"] {
         ok(alice.0.command(&["ssh", &web, "true"]).env("SALLYPORT_CONNECT", way).output().unwrap());

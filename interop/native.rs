@@ -6,39 +6,14 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use crate::support::{Cluster, User, free_port, ok, stderr, stdout, target, wait_for};
-
-/// A helper ends with its test.
-struct Helped(User);
-
-impl Drop for Helped {
-    fn drop(&mut self) {
-        let _ = self.0.run(&["connect", "--stop"]);
-    }
-}
+use crate::support::{Cluster, Helped, free_port, ok, stderr, stdout, target, wait_for};
 
 impl Helped {
-    fn status(&self) -> serde_json::Value {
-        let output = ok(self.0.run(&["connect", "--status", "--format", "json"]));
-        serde_json::from_slice(&output.stdout).expect("JSON")
-    }
-
-    /// Native streams of the helper, and those of them that were begun with a ticket.
-    fn natives(&self) -> (u64, u64) {
-        let status = self.status();
-        (status["native"].as_u64().unwrap(), status["early"].as_u64().unwrap())
-    }
-
-    fn ssh(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    fn ssh_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
         let mut all = vec!["ssh"];
         all.extend(arguments);
-        self.0.command(&all).envs(variables.iter().copied()).output().unwrap()
+        self.command(&all).envs(variables.iter().copied()).output().unwrap()
     }
-}
-
-fn with_node() -> (Cluster, Helped) {
-    let (cluster, alice) = Cluster::with_node();
-    (cluster, Helped(alice))
 }
 
 /// Another process of the node takes over.
@@ -47,7 +22,7 @@ fn restart(cluster: &mut Cluster, alice: &Helped) {
     cluster.restart_node("web-1");
     let by_ssh = [("SALLYPORT_FRONT", "ssh"), ("SALLYPORT_CONNECT", "off")];
     wait_for("the node to be back", || {
-        alice.ssh(&[&target("web-1"), "true"], &by_ssh).status.success().then_some(())
+        alice.ssh_with(&[&target("web-1"), "true"], &by_ssh).status.success().then_some(())
     });
 }
 
@@ -59,10 +34,10 @@ const WAYS: [[(&str, &str); 2]; 2] = [
 
 #[test]
 fn commands_run_and_say_how_they_ended() {
-    let (cluster, alice) = with_node();
+    let (cluster, alice) = Helped::with_node();
     let web = target("web-1");
     for way in &WAYS {
-        let output = alice.ssh(&[&web, "echo out; echo err >&2; exit 7"], way);
+        let output = alice.ssh_with(&[&web, "echo out; echo err >&2; exit 7"], way);
         assert_eq!((stdout(&output).as_str(), stderr(&output).as_str()), ("out\n", "err\n"));
         assert_eq!(output.status.code(), Some(7));
         // What is read, all of it and to its end.
@@ -77,11 +52,11 @@ fn commands_run_and_say_how_they_ended() {
         child.stdin.take().unwrap().write_all(&vec![b'x'; 3_000_000]).unwrap();
         assert_eq!(stdout(&ok(child.wait_with_output().unwrap())).trim(), "3000000");
         // And what is written.
-        let output = ok(alice.ssh(&[&web, "head -c 5000000 /dev/zero"], way));
+        let output = ok(alice.ssh_with(&[&web, "head -c 5000000 /dev/zero"], way));
         assert_eq!(output.stdout.len(), 5_000_000);
-        let killed = alice.ssh(&[&web, "kill -9 $$"], way);
+        let killed = alice.ssh_with(&[&web, "kill -9 $$"], way);
         assert!(!killed.status.success());
-        let refused = alice.ssh(&[&format!("nobody-i-know@{}", "web-1"), "true"], way);
+        let refused = alice.ssh_with(&[&format!("nobody-i-know@{}", "web-1"), "true"], way);
         assert_eq!(refused.status.code(), Some(255), "{}", stderr(&refused));
     }
     // What is on record is what was said, and by which protocol it came.
@@ -91,14 +66,14 @@ fn commands_run_and_say_how_they_ended() {
 
 #[test]
 fn later_ones_come_early_and_each_runs_once() {
-    let (cluster, alice) = with_node();
+    let (cluster, alice) = Helped::with_node();
     let web = target("web-1");
     let on = &WAYS[1];
     let log = cluster.path("ran");
     let append = format!("echo ran >> {}", log.display());
     // The first follows the cluster, which makes another login of it.
     for _ in 0..12 {
-        ok(alice.ssh(&[&web, &append], on));
+        ok(alice.ssh_with(&[&web, &append], on));
     }
     assert_eq!(std::fs::read_to_string(&log).unwrap().lines().count(), 12);
     let (native, early) = alice.natives();
@@ -108,22 +83,22 @@ fn later_ones_come_early_and_each_runs_once() {
 
 #[test]
 fn a_node_that_was_started_anew_knows_no_tickets_and_runs_all_the_same() {
-    let (mut cluster, alice) = with_node();
+    let (mut cluster, alice) = Helped::with_node();
     let web = target("web-1");
     let on = &WAYS[1];
-    ok(alice.ssh(&[&web, "true"], on));
+    ok(alice.ssh_with(&[&web, "true"], on));
     restart(&mut cluster, &alice);
     let log = cluster.path("ran");
     let append = format!("echo ran >> {}", log.display());
     for _ in 0..3 {
-        ok(alice.ssh(&[&web, &append], on));
+        ok(alice.ssh_with(&[&web, &append], on));
     }
     assert_eq!(std::fs::read_to_string(&log).unwrap().lines().count(), 3);
 }
 
 #[test]
 fn terminals_and_forwards_and_files_go_the_same_way() {
-    let (cluster, alice) = with_node();
+    let (cluster, alice) = Helped::with_node();
     let web = target("web-1");
     for way in &WAYS {
         let mut command = alice.0.command(&["ssh", "-tt", &web, "tty; stty size; exit 3"]);
@@ -164,7 +139,7 @@ fn terminals_and_forwards_and_files_go_the_same_way() {
 
 #[test]
 fn a_node_with_ssh_alone_is_gone_to_by_ssh_with_nothing_lost() {
-    let (mut cluster, alice) = with_node();
+    let (mut cluster, alice) = Helped::with_node();
     let web = target("web-1");
     // The agent is replaced by one without a native listener, and later by one that has it again.
     let config = cluster.path("node-web-1.yaml");
@@ -186,14 +161,14 @@ fn a_node_with_ssh_alone_is_gone_to_by_ssh_with_nothing_lost() {
         assert_eq!(output.status.code(), Some(4));
     }
     assert_eq!(alice.natives().0, 0);
-    let output = alice.ssh(&[&web, "true"], &WAYS[0]);
+    let output = alice.ssh_with(&[&web, "true"], &WAYS[0]);
     assert_eq!(output.status.code(), Some(255));
     assert!(stderr(&output).contains("speaks SSH alone"), "{}", stderr(&output));
 }
 
 #[test]
 fn a_recording_of_a_native_session_plays_back() {
-    let (cluster, alice) = with_node();
+    let (cluster, alice) = Helped::with_node();
     let web = target("web-1");
     let mut command = alice.0.command(&["ssh", "-tt", &web, "echo played back"]);
     ok(command.env("SALLYPORT_FRONT", "native").output().unwrap());
@@ -203,19 +178,19 @@ fn a_recording_of_a_native_session_plays_back() {
 
 #[test]
 fn the_protocol_can_be_chosen_and_locks_count_at_once() {
-    let (cluster, alice) = with_node();
+    let (cluster, alice) = Helped::with_node();
     let web = target("web-1");
-    ok(alice.ssh(&[&web, "true"], &[("SALLYPORT_FRONT", "ssh")]));
+    ok(alice.ssh_with(&[&web, "true"], &[("SALLYPORT_FRONT", "ssh")]));
     assert_eq!(alice.natives().0, 0);
-    ok(alice.ssh(&[&web, "true"], &[]));
+    ok(alice.ssh_with(&[&web, "true"], &[]));
     assert_eq!(alice.natives().0, 1);
-    let output = alice.ssh(&[&web, "true"], &[("SALLYPORT_FRONT", "telnet")]);
+    let output = alice.ssh_with(&[&web, "true"], &[("SALLYPORT_FRONT", "telnet")]);
     assert!(stderr(&output).contains("SALLYPORT_FRONT is \"telnet\""), "{}", stderr(&output));
     // A ticket is at hand, and a lock comes.
-    ok(alice.ssh(&[&web, "true"], &WAYS[1]));
+    ok(alice.ssh_with(&[&web, "true"], &WAYS[1]));
     ok(cluster.admin(&["lock", "--user", "alice", "--message", "leave"]));
     let output = wait_for("the lock", || {
-        let output = alice.ssh(&[&web, "true"], &WAYS[1]);
+        let output = alice.ssh_with(&[&web, "true"], &WAYS[1]);
         (!output.status.success()).then_some(output)
     });
     assert_eq!(output.status.code(), Some(255), "{}", stderr(&output));

@@ -186,13 +186,8 @@ fn a_refusal_names_what_is_missing_and_why_explains_it() {
 #[test]
 fn a_lock_keeps_out_at_once_and_cuts_live_sessions() {
     let (cluster, alice) = Cluster::with_node();
-    let mut live = support::ssh_command(&alice.ssh_config(&[]))
-        .args([&target("web-1"), "echo began; sleep 600"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = support::lines_of(&mut live);
+    let mut ssh = support::ssh_command(&alice.ssh_config(&[]));
+    let (mut live, mut lines) = support::under_way(ssh.args([&target("web-1"), "echo began; sleep 600"]));
     support::read_until(&mut lines, "began");
     ok(cluster.admin(&["lock", "--user", "alice", "--message", "on leave"]));
     let begin = std::time::Instant::now();

@@ -8,34 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::support::{Cluster, User, free_port, me, ok, ssh, ssh_command, stderr, stdout, target, wait_for};
-
-/// A helper ends with its test.
-struct Helped(User);
-
-impl Drop for Helped {
-    fn drop(&mut self) {
-        let _ = self.0.run(&["connect", "--stop"]);
-    }
-}
+use crate::support::{
+    Cluster, Helped, free_port, me, ok, ssh, ssh_command, stderr, stdout, target, wait_for,
+};
 
 impl Helped {
-    fn status(&self) -> serde_json::Value {
-        let output = ok(self.0.run(&["connect", "--status", "--format", "json"]));
-        serde_json::from_slice(&output.stdout).expect("JSON")
-    }
-
-    /// Native streams of the helper so far.
-    fn natives(&self) -> u64 {
-        self.status()["native"].as_u64().unwrap()
-    }
-
     fn config(&self) -> PathBuf {
         self.0.ssh_config(&[])
-    }
-
-    fn spawn(&self, arguments: &[&str]) -> Child {
-        spawn(ssh_command(&self.config()).args(arguments))
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -45,11 +24,6 @@ impl Helped {
 
 fn spawn(command: &mut Command) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-}
-
-fn with_node() -> (Cluster, Helped) {
-    let (cluster, alice) = Cluster::with_node();
-    (cluster, Helped(alice))
 }
 
 /// Runs to its end with this input.
@@ -91,7 +65,7 @@ fn front(cluster: &Cluster, front: &str) {
 
 #[test]
 fn commands_and_terminals_and_what_they_end_with() {
-    let (cluster, alice) = with_node();
+    let (cluster, alice) = Helped::with_node();
     let web = target("web-1");
     let config = alice.config();
     let output = ssh(&config, &[&web, "echo out; echo err >&2; exit 7"]);
@@ -110,12 +84,12 @@ fn commands_and_terminals_and_what_they_end_with() {
     assert_eq!(output.status.code(), Some(3));
     let subsystem = ssh(&config, &["-s", &web, "nothing"]);
     assert!(!subsystem.status.success());
-    assert!(alice.natives() >= 6);
+    assert!(alice.natives().0 >= 6);
 }
 
 #[test]
 fn a_recording_plays_back() {
-    let (cluster, alice) = with_node();
+    let (cluster, alice) = Helped::with_node();
     ok(ssh(&alice.config(), &["-tt", &target("web-1"), "echo played back"]));
     let session = cluster.wait_recording("complete", |recording| recording["user"] == "alice");
     assert!(cluster.playback(&session, "text").contains("played back"));
@@ -124,7 +98,7 @@ fn a_recording_plays_back() {
 
 #[test]
 fn who_goes_away_hangs_up() {
-    let (cluster, alice) = with_node();
+    let (cluster, alice) = Helped::with_node();
     let web = target("web-1");
     let marks = ["term", "helper"].map(|name| cluster.path(name));
     let gone = |mark: &Path| {
@@ -156,7 +130,7 @@ fn who_goes_away_hangs_up() {
 
 #[test]
 fn forwards_and_many_sessions_share_a_connection() {
-    let (cluster, alice) = with_node();
+    let (cluster, alice) = Helped::with_node();
     let (config, web) = (alice.config(), target("web-1"));
     let there = echo_server();
     let (local, remote, socks) = (free_port(), free_port(), free_port());
@@ -185,7 +159,7 @@ fn forwards_and_many_sessions_share_a_connection() {
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(answer[..2], [5, 0]);
     echoed(stream, b"by socks");
-    let before = alice.natives();
+    let before = alice.natives().0;
     let sessions: Vec<Child> = (0..8)
         .map(|number| {
             spawn(ssh_command(&config).args(["-o", &control, &web, &format!("cat; echo {number}")]))
@@ -195,7 +169,7 @@ fn forwards_and_many_sessions_share_a_connection() {
         let output = ok(fed(child, &vec![b'm'; 300_000]));
         assert!(output.stdout.len() == 300_002 && output.stdout.ends_with(format!("{number}\n").as_bytes()));
     }
-    assert_eq!(alice.natives(), before, "all went by the master");
+    assert_eq!(alice.natives().0, before, "all went by the master");
     ok(ssh(&config, &["-o", &control, "-O", "exit", &web]));
     assert!(master.wait_with_output().unwrap().status.code().is_some());
     // What does not answer is told of.
@@ -210,7 +184,7 @@ fn forwards_and_many_sessions_share_a_connection() {
 
 #[test]
 fn an_agent_is_forwarded() {
-    let (cluster, _) = with_node();
+    let (cluster, _) = Helped::with_node();
     ok(cluster.create(
         "kind: role\nversion: v1\nmetadata: {name: lent}\nspec:\n  allow: {logins: ['{{internal.logins}}'], node_labels: \
          {'*': '*'}}\n  options: {forward_agent: true}\n",
@@ -228,12 +202,12 @@ fn an_agent_is_forwarded() {
     agent.kill().unwrap();
     agent.wait().unwrap();
     assert!(stdout(&ok(output)).contains("256"));
-    assert_eq!(bob.natives(), 1);
+    assert_eq!(bob.natives().0, 1);
 }
 
 #[test]
 fn who_may_not_reads_why() {
-    let (cluster, alice) = with_node();
+    let (cluster, alice) = Helped::with_node();
     let (config, web) = (alice.config(), target("web-1"));
     ok(ssh(&config, &[&web, "true"]));
     for setting in ["on", "off"] {
@@ -265,7 +239,7 @@ fn who_may_not_reads_why() {
 
 #[test]
 fn a_node_that_is_away_is_told_of() {
-    let (mut cluster, alice) = with_node();
+    let (mut cluster, alice) = Helped::with_node();
     let (config, web) = (alice.config(), target("web-1"));
     for _ in 0..2 {
         ok(ssh(&config, &[&web, "true"]));
@@ -290,7 +264,7 @@ fn a_node_that_is_away_is_told_of() {
 
 #[test]
 fn ssh_goes_end_to_end_where_it_has_to() {
-    let (mut cluster, alice) = with_node();
+    let (mut cluster, alice) = Helped::with_node();
     let (config, web) = (alice.config(), target("web-1"));
     // What an earlier release wrote, with the known_hosts of its time.
     let known_hosts = alice.file("known_hosts");
@@ -305,15 +279,15 @@ fn ssh_goes_end_to_end_where_it_has_to() {
     fs::write(&known_hosts, &old).unwrap();
     ok(ssh(&before, &[&web, "true"]));
     front(&cluster, "ssh");
-    assert_eq!(alice.natives(), 0);
+    assert_eq!(alice.natives().0, 0);
     // The helper knows what is missing and puts it there before it greets.
     ok(alice.0.run(&["connect", "--stop"]));
     fs::write(&known_hosts, &old).unwrap();
     ok(ssh(&config, &[&web, "true"]));
-    assert_eq!((alice.natives(), fs::read_to_string(&known_hosts).unwrap()), (1, new));
+    assert_eq!((alice.natives().0, fs::read_to_string(&known_hosts).unwrap()), (1, new));
     ok(ssh_command(&config).args([&web, "true"]).env("SALLYPORT_FRONT", "ssh").output().unwrap());
     ok(ssh_command(&config).args([&web, "true"]).env("SALLYPORT_CONNECT", "off").output().unwrap());
-    assert_eq!(alice.natives(), 1);
+    assert_eq!(alice.natives().0, 1);
 
     // The agent is replaced by one without a native listener: the helper has tickets of the one before.
     let node = cluster.path("node-web-1.yaml");
@@ -340,5 +314,5 @@ fn ssh_goes_end_to_end_where_it_has_to() {
         assert_eq!((stdout(&output).as_str(), stderr(&output).as_str()), ("all of it", ""));
         assert_eq!(output.status.code(), Some(4));
     }
-    assert_eq!(alice.natives(), 0);
+    assert_eq!(alice.natives().0, 0);
 }

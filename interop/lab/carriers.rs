@@ -10,21 +10,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    Cluster, PROGRAM, User, free_port, is_root, lines_of, ok, read_until, ssh_command, stderr, stdout,
-    target, wait_for,
+    Cluster, Helped, PROGRAM, User, free_port, is_root, lines_of, ok, read_until, ssh_command, stderr,
+    stdout, target, wait_for,
 };
 use sallyport_ca::CaKind;
 use sallyport_lab::wan::{Settings, Wan, sites};
 use sallyport_testing::{Extras, Testbed};
-
-/// A helper ends with its test.
-struct Helped(User);
-
-impl Drop for Helped {
-    fn drop(&mut self) {
-        let _ = self.0.run(&["connect", "--stop"]);
-    }
-}
 
 impl Helped {
     fn ssh(&self, carrier: &str, helper: &str, arguments: &[&str]) -> Output {
@@ -35,14 +26,9 @@ impl Helped {
     }
 }
 
-fn with_node() -> (Cluster, Helped) {
-    let (cluster, alice) = Cluster::with_node();
-    (cluster, Helped(alice))
-}
-
 #[test]
 fn sessions_go_by_quic_with_the_helper_and_without() {
-    let (cluster, alice) = with_node();
+    let (cluster, alice) = Helped::with_node();
     let web = target("web-1");
     for helper in ["off", "on"] {
         for front in ["native", "ssh"] {
@@ -119,7 +105,7 @@ fn processes(what: &str) -> usize {
 
 #[test]
 fn a_program_that_is_ended_takes_its_session_with_it() {
-    let (_cluster, alice) = with_node();
+    let (_cluster, alice) = Helped::with_node();
     let web = target("web-1");
     let by_quic = |arguments: &[&str]| {
         let mut command = alice.0.command(arguments);
@@ -157,7 +143,7 @@ fn a_program_that_is_ended_takes_its_session_with_it() {
 
 #[test]
 fn a_proxy_that_was_started_anew_is_found_by_the_helper() {
-    let (mut cluster, alice) = with_node();
+    let (mut cluster, alice) = Helped::with_node();
     let web = target("web-1");
     ok(alice.ssh("quic", "on", &[&web, "true"]));
     let back = |cluster: &mut Cluster| {
@@ -200,7 +186,7 @@ fn a_proxy_that_was_started_anew_is_found_by_the_helper() {
 
 #[test]
 fn what_was_said_early_is_said_again_to_a_new_proxy_and_a_new_login_says_nothing_early() {
-    let (mut cluster, alice) = with_node();
+    let (mut cluster, alice) = Helped::with_node();
     let web = target("web-1");
     let helper = || -> (u64, u64) {
         let said = stdout(&ok(alice.0.run(&["connect", "--status", "--format", "json"])));

@@ -1,6 +1,9 @@
 //! The testbed of these suites, and the program that they test.
-#![allow(unused_imports, unreachable_pub, reason = "each suite uses its part")]
+#![allow(dead_code, unused_imports, unreachable_pub, reason = "each suite uses its part")]
+
+mod helped;
 
 pub use sallyport_testing::fixtures::*;
 
+pub use self::helped::Helped;
 pub use crate::PROGRAM;
