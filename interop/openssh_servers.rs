@@ -159,11 +159,11 @@ fn sum_of(text: &str) -> String {
 }
 
 /// The round trips of `sallyport ssh` to a server, and that it did what it should.
-fn round_trips(alice: &User, flights: &str) -> u64 {
+fn round_trips(alice: &User, pipelined: &str) -> u64 {
     let traced = ["ssh", "--trace=json", &login("db-1"), "echo $((6 * 7)); exit 9"];
     let mut command = alice.command(&traced);
     command.env("SALLYPORT_CONNECT", "off").env("SALLYPORT_FRONT", "ssh");
-    let output = command.env("SALLYPORT_PIPELINED", flights).output().unwrap();
+    let output = command.env("SALLYPORT_PIPELINED", pipelined).output().unwrap();
     assert_eq!((stdout(&output).as_str(), output.status.code()), ("42\n", Some(9)), "{}", stderr(&output));
     let said = stderr(&output);
     let line = said.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("no JSON in {said}"));
@@ -177,14 +177,14 @@ fn round_trips(alice: &User, flights: &str) -> u64 {
 }
 
 #[test]
-fn a_session_goes_in_few_flights_where_both_sides_can() {
+fn a_session_takes_few_round_trips_where_both_sides_can() {
     let (cluster, alice) = with_alice();
     let sshd = Sshd::start(&cluster, "db-1");
     ok(sshd.join_with_token(&cluster, "db-1", &["--address", &sshd.address(), "--apply"]));
     // A busy machine delivers a flight in pieces, which count as several, or connects so slowly that quick answers do not count:
     // the middle one of a few connections is neither.
-    let middle = |flights: &str| {
-        let mut counted: Vec<u64> = (0..7).map(|_| round_trips(&alice, flights)).collect();
+    let middle = |pipelined: &str| {
+        let mut counted: Vec<u64> = (0..7).map(|_| round_trips(&alice, pipelined)).collect();
         counted.sort_unstable();
         counted[3]
     };

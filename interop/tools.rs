@@ -14,7 +14,7 @@ use crate::support::{
 
 /// What a playbook runs over.
 #[derive(Clone, Copy)]
-struct Fleet {
+struct Scale {
     nodes: usize,
     /// How many Ansible speaks to at a time.
     forks: usize,
@@ -47,10 +47,10 @@ fn play(
     config: &Path,
     domain: &str,
     nodes: usize,
-    fleet: Fleet,
+    scale: Scale,
 ) -> (Duration, Output) {
     // Over all nodes by pipelining; over a few by copying every module there, which takes five times as long.
-    let pipelining = nodes == fleet.nodes;
+    let pipelining = nodes == scale.nodes;
     let directory = cluster.path(name);
     fs::create_dir_all(directory.join("cp")).unwrap();
     let work = cluster.path("work");
@@ -64,7 +64,7 @@ fn play(
              True\n[ssh_connection]\nssh_args = -F {config} -o ControlMaster=auto -o ControlPersist=20s\n\
              control_path_dir = {directory}/cp\ncontrol_path = {directory}/cp/%%C\npipelining = {pipelining}\n\
              transfer_method = sftp\n",
-            fleet.forks,
+            scale.forks,
             me = me(),
             work = work.display(),
             directory = directory.display(),
@@ -98,16 +98,16 @@ fn play(
 
 #[test]
 fn a_playbook_runs_over_more_nodes_than_it_has_forks() {
-    runs_over(Fleet { nodes: 8, forks: 4, few: 2 });
+    runs_over(Scale { nodes: 8, forks: 4, few: 2 });
 }
 
 #[test]
 fn a_playbook_runs_over_twenty_nodes() {
-    runs_over(Fleet { nodes: 20, forks: 10, few: 4 });
+    runs_over(Scale { nodes: 20, forks: 10, few: 4 });
 }
 
-fn runs_over(fleet: Fleet) {
-    let Fleet { nodes: all, forks, few } = fleet;
+fn runs_over(scale: Scale) {
+    let Scale { nodes: all, forks, few } = scale;
     let mut cluster = Cluster::bare();
     let token = cluster.token(&["--uses", &all.to_string()]);
     for number in 1..=all {
@@ -124,7 +124,7 @@ fn runs_over(fleet: Fleet) {
     let config = alice.ssh_config(&[]);
     let domain = format!(".{CLUSTER}");
     for (name, nodes) in [("pipelined", all), ("files", few)] {
-        let (took, output) = play(&cluster, name, &config, &domain, nodes, fleet);
+        let (took, output) = play(&cluster, name, &config, &domain, nodes, scale);
         let said = stdout(&ok(output));
         for number in 1..=nodes {
             let host = format!("n{number:02}{domain}");
@@ -141,7 +141,7 @@ fn runs_over(fleet: Fleet) {
     if std::env::var_os("SALLYPORT_TEST_COMPARE").is_some() {
         let (_sshd, config) = direct(&cluster);
         for (name, nodes) in [("direct-pipelined", all), ("direct-files", few)] {
-            let (took, output) = play(&cluster, name, &config, ".direct", nodes, fleet);
+            let (took, output) = play(&cluster, name, &config, ".direct", nodes, scale);
             ok(output);
             eprintln!("ansible against sshd itself, {nodes} nodes, {name}: {took:.1?}");
         }

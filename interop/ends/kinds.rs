@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use super::Place;
 use super::seen::{self, Process, Thing};
-use super::world::{Guest, World};
+use super::world::{Owner, World};
 use crate::support::{CLUSTER, free_port, ssh_command, wait_for};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -248,16 +248,16 @@ impl Cell {
         world.room().join(format!("file-{}", self.number))
     }
 
-    fn ssh(&self, guest: &Guest, jump: bool) -> Command {
-        let mut command = ssh_command(if jump { &guest.jump } else { &guest.config });
+    fn ssh(&self, owner: &Owner, jump: bool) -> Command {
+        let mut command = ssh_command(if jump { &owner.jump } else { &owner.config });
         command.args(["-o", "LogLevel=ERROR"]);
         command
     }
 
     /// Starts a client, and does not wait for it.
-    pub(super) fn start(&self, world: &World, guest: &Guest) -> Started {
-        let (node, server) = (guest.target.node.as_str(), guest.target.server.as_str());
-        let login = &guest.login;
+    pub(super) fn start(&self, world: &World, owner: &Owner) -> Started {
+        let (node, server) = (owner.target.node.as_str(), owner.target.server.as_str());
+        let login = &owner.login;
         let stock = format!("{login}@{node}.{CLUSTER}");
         let registered = format!("{login}@{server}.{CLUSTER}");
         let mut forward = None;
@@ -271,17 +271,17 @@ impl Cell {
         let mut command = match self.kind {
             Kind::Shell => {
                 typed = types();
-                guest.user.command(&["ssh", "-tt", &format!("{login}@{node}")])
+                owner.user.command(&["ssh", "-tt", &format!("{login}@{node}")])
             }
             Kind::RecordedShell => {
                 typed = types();
-                let mut command = self.ssh(guest, false);
+                let mut command = self.ssh(owner, false);
                 command.args(["-tt", &registered]);
                 command
             }
-            Kind::Native => guest.user.command(&["ssh", &format!("{login}@{node}"), &self.script(world)]),
+            Kind::Native => owner.user.command(&["ssh", &format!("{login}@{node}"), &self.script(world)]),
             Kind::Exec | Kind::Jump | Kind::Lent | Kind::Recorded => {
-                let mut command = self.ssh(guest, self.kind == Kind::Jump);
+                let mut command = self.ssh(owner, self.kind == Kind::Jump);
                 if self.kind == Kind::Lent {
                     command.arg("-A").env("SSH_AUTH_SOCK", world.agent());
                 }
@@ -293,7 +293,7 @@ impl Cell {
                 let file = self.file(world);
                 fs::File::create(&file).unwrap().set_len(1 << 30).unwrap();
                 let mut command = Command::new("sftp");
-                command.arg("-q").arg("-F").arg(&guest.config).args(["-o", "BatchMode=yes", "-b", "-"]);
+                command.arg("-q").arg("-F").arg(&owner.config).args(["-o", "BatchMode=yes", "-b", "-"]);
                 // In kbit/s; in blocks that come soon.
                 command.args(["-l", "256", "-B", "1024", "-R", "1"]);
                 command.arg(if self.kind == Kind::Files { stock } else { registered });
@@ -304,7 +304,7 @@ impl Cell {
                 let target = TcpListener::bind("127.0.0.1:0").unwrap();
                 let (port, to) = (free_port(), target.local_addr().unwrap());
                 forward = Some(Forward { target, port });
-                let mut command = self.ssh(guest, false);
+                let mut command = self.ssh(owner, false);
                 command.args(["-N", "-o", "ExitOnForwardFailure=yes"]);
                 command.args([if self.kind == Kind::Inward { "-R" } else { "-L" }, &format!("{port}:{to}")]);
                 command.arg(if self.kind == Kind::RecordedOutward { registered } else { stock });
@@ -312,14 +312,14 @@ impl Cell {
             }
             Kind::Statement => {
                 let mut command = Command::new("psql");
-                command.args(["-X", "-q", &format!("service={}", guest.target.database)]);
-                command.args(["-c", self.statement()]).env("PGSERVICEFILE", guest.services());
+                command.args(["-X", "-q", &format!("service={}", owner.target.database)]);
+                command.args(["-c", self.statement()]).env("PGSERVICEFILE", owner.services());
                 command
             }
             Kind::Connect => {
-                let mut command = guest.user.command(&["db", "connect", &guest.target.database]);
+                let mut command = owner.user.command(&["db", "connect", &owner.target.database]);
                 command.args(["--", "-X", "-q", "-c", self.statement()]);
-                command.env("PGSERVICEFILE", guest.services());
+                command.env("PGSERVICEFILE", owner.services());
                 command
             }
         };

@@ -100,10 +100,10 @@ fn by(way: Way, cells: &[Cell], world: &World, begun: &Barrier) -> Vec<(Outcome,
         begun.wait();
         resume_unwind(failed)
     };
-    let guest =
-        catch_unwind(AssertUnwindSafe(|| way.guest(world))).unwrap_or_else(|failed| unless_failed(failed));
+    let owner =
+        catch_unwind(AssertUnwindSafe(|| way.owner(world))).unwrap_or_else(|failed| unless_failed(failed));
     let start = || -> Vec<(Instant, Begun)> {
-        let started: Vec<_> = cells.iter().map(|cell| (Instant::now(), cell.start(world, &guest))).collect();
+        let started: Vec<_> = cells.iter().map(|cell| (Instant::now(), cell.start(world, &owner))).collect();
         let all = cells.iter().zip(started);
         all.map(|(cell, (asked, started))| (asked, cell.begun(world, started))).collect()
     };
@@ -116,7 +116,7 @@ fn by(way: Way, cells: &[Cell], world: &World, begun: &Barrier) -> Vec<(Outcome,
         running
     };
     let sessions: Vec<&Begun> = running.iter().map(|(_, begun)| begun).collect();
-    let acted = way.act(world, &guest, &sessions, logged_in);
+    let acted = way.act(world, &owner, &sessions, logged_in);
     let mut outcomes: Vec<(Instant, Outcome)> = Vec::new();
     for (cell, (asked, begun)) in cells.iter().zip(&running) {
         let outcome = Outcome {
@@ -127,7 +127,7 @@ fn by(way: Way, cells: &[Cell], world: &World, begun: &Barrier) -> Vec<(Outcome,
             gone: None,
             left: false,
             session: begun.session.clone(),
-            user: guest.user.name.clone(),
+            user: owner.user.name.clone(),
             told: None,
         };
         outcomes.push((if way == Way::Lasted { *asked + LONGEST } else { acted }, outcome));
@@ -153,7 +153,7 @@ fn by(way: Way, cells: &[Cell], world: &World, begun: &Barrier) -> Vec<(Outcome,
     if let Some(service) = way.service() {
         world.restart(service);
     }
-    way.undo(world, &guest);
+    way.undo(world, &owner);
     let outcomes = outcomes.into_iter().zip(running).map(|((_, outcome), (_, begun))| {
         let left = begun.left.iter().any(|process| process.is_there());
         (Outcome { left, ..outcome }, begun)

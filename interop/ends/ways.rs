@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::kinds::{Begun, Kind};
-use super::world::{DRAIN, Guest, Target, World};
+use super::world::{DRAIN, Owner, Target, World};
 use super::{LONGEST, Place};
 use crate::support::{ok, stdout};
 
@@ -91,7 +91,7 @@ impl Way {
         }
     }
 
-    /// The name of a guest who meets it.
+    /// The name of an owner who meets it.
     fn name(self) -> String {
         format!("{self:?}").to_lowercase()
     }
@@ -109,7 +109,7 @@ impl Way {
         Target { node: node.to_owned(), server: server.to_owned(), database: database.to_owned(), proxy }
     }
 
-    pub(super) fn guest(self, world: &World) -> Guest {
+    pub(super) fn owner(self, world: &World) -> Owner {
         let options = match self {
             Self::Lasted => format!(", max_session_duration: {}s", LONGEST.as_secs()),
             Self::Expired => ", disconnect_expired_cert: true".to_owned(),
@@ -117,18 +117,18 @@ impl Way {
         };
         let account = if self == Self::AccountLocked { &world.other } else { &world.account };
         let ttl: &[&str] = if self == Self::Expired { &["--ttl", "1m"] } else { &[] };
-        world.guest(&self.name(), &options, &account.name, self.target(), ttl)
+        world.owner(&self.name(), &options, &account.name, self.target(), ttl)
     }
 
-    /// Does it; from when on what runs has to end. `begun` is when the guest logged in, and each session was asked for.
-    pub(super) fn act(self, world: &World, guest: &Guest, cells: &[&Begun], begun: Instant) -> Instant {
+    /// Does it; from when on what runs has to end. `begun` is when the owner logged in, and each session was asked for.
+    pub(super) fn act(self, world: &World, owner: &Owner, cells: &[&Begun], begun: Instant) -> Instant {
         let admin = |words: &[&str]| ok(world.cluster.admin(words));
-        let user = guest.user.name.as_str();
+        let user = owner.user.name.as_str();
         let mut since = Instant::now();
         match self {
             Self::UserLocked => drop(admin(&["lock", "--user", user])),
-            Self::RoleLocked => drop(admin(&["lock", "--role", &guest.role])),
-            Self::AccountLocked => drop(admin(&["lock", "--login", &guest.login])),
+            Self::RoleLocked => drop(admin(&["lock", "--role", &owner.role])),
+            Self::AccountLocked => drop(admin(&["lock", "--login", &owner.login])),
             Self::LoginLocked => {
                 let issued = world.cluster.wait_event("cert.issued", |event| {
                     event["user"] == user && event["fields"]["login_id"].is_string()
@@ -136,17 +136,17 @@ impl Way {
                 drop(admin(&["lock", "--login-id", issued["fields"]["login_id"].as_str().unwrap()]));
             }
             Self::HostLocked => {
-                drop(admin(&["lock", "--node", &guest.target.node]));
-                drop(admin(&["lock", "--node", &guest.target.server]));
+                drop(admin(&["lock", "--node", &owner.target.node]));
+                drop(admin(&["lock", "--node", &owner.target.server]));
             }
-            Self::DatabaseLocked => drop(admin(&["lock", "--db", &guest.target.database])),
+            Self::DatabaseLocked => drop(admin(&["lock", "--db", &owner.target.database])),
             Self::UserRemoved => drop(admin(&["users", "rm", user])),
             Self::RoleTaken => {
                 let document = stdout(&admin(&["get", &format!("user/{user}")]));
-                world.create(user, &document.replace(&guest.role, "none"));
+                world.create(user, &document.replace(&owner.role, "none"));
             }
             Self::Ended => {
-                let listed = ok(guest.user.run(&["sessions", "ls", "--format", "json"]));
+                let listed = ok(owner.user.run(&["sessions", "ls", "--format", "json"]));
                 let listed: Vec<Value> = serde_json::from_slice(&listed.stdout).unwrap();
                 assert!(
                     listed.len() >= cells.len(),
@@ -155,7 +155,7 @@ impl Way {
                     cells.len()
                 );
                 for session in listed {
-                    ok(guest.user.run(&["sessions", "end", session["session_id"].as_str().unwrap()]));
+                    ok(owner.user.run(&["sessions", "end", session["session_id"].as_str().unwrap()]));
                 }
                 since = Instant::now();
             }
@@ -175,9 +175,9 @@ impl Way {
     }
 
     /// Lifts what keeps hosts from telling what they have seen.
-    pub(super) fn undo(self, world: &World, guest: &Guest) {
+    pub(super) fn undo(self, world: &World, owner: &Owner) {
         if self == Self::HostLocked {
-            for host in [&guest.target.node, &guest.target.server] {
+            for host in [&owner.target.node, &owner.target.server] {
                 ok(world.cluster.admin(&["rm", &format!("lock/node-{host}")]));
             }
         }

@@ -17,7 +17,7 @@ use crate::support::{Account, CLUSTER, Cluster, PROGRAM, Process, User, free_por
 /// How long services that are asked to stop wait for sessions; see `drain_timeout` of the testbed.
 pub(super) const DRAIN: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// What a guest goes to.
+/// What a session's user goes to.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) node: String,
@@ -27,8 +27,8 @@ pub(super) struct Target {
     pub(super) proxy: &'static str,
 }
 
-/// A user, with a role of their own.
-pub(super) struct Guest {
+/// The user of a session, with a role of their own.
+pub(super) struct Owner {
     pub(super) user: User,
     pub(super) role: String,
     pub(super) login: String,
@@ -37,7 +37,7 @@ pub(super) struct Guest {
     pub(super) jump: PathBuf,
 }
 
-impl Guest {
+impl Owner {
     pub(super) fn services(&self) -> PathBuf {
         self.user.home.join("services.conf")
     }
@@ -204,14 +204,14 @@ impl World {
     }
 
     /// A user with a role of their own, logged in.
-    pub(super) fn guest(
+    pub(super) fn owner(
         &self,
         name: &str,
         options: &str,
         login: &str,
         target: Target,
         ttl: &[&str],
-    ) -> Guest {
+    ) -> Owner {
         let role = format!("role-{name}");
         self.role(&role, options);
         let mut user = self.cluster.add_user_without_login(name, &role, login);
@@ -222,7 +222,7 @@ impl World {
         let services = user.home.join("services.conf");
         let chosen = ["db", "login", &target.database, "--db-user", "app", "--db-name", "shop"];
         ok(user.command(&chosen).env("PGSERVICEFILE", services).output().unwrap());
-        Guest { user, role, login: login.to_owned(), target, config, jump }
+        Owner { user, role, login: login.to_owned(), target, config, jump }
     }
 
     pub(super) fn signal(&self, service: &str, name: &str) {

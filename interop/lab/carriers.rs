@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    Cluster, Helped, PROGRAM, User, free_port, is_root, lines_of, ok, read_until, ssh_command, stderr,
-    stdout, target, wait_for,
+    Cluster, Helped, PROGRAM, free_port, is_root, lines_of, ok, read_until, ssh_command, stderr, stdout,
+    target, wait_for,
 };
 use sallyport_ca::CaKind;
 use sallyport_lab::wan::{Settings, Wan, sites};
@@ -363,7 +363,7 @@ impl Far {
         let (client, proxy) = (capture.host("client").unwrap(), capture.host("proxy").unwrap());
         let journey = capture.among(&[client, proxy]).journey(client, ended).unwrap();
         let early = stderr(&ok(output)).contains("\"early\":true");
-        eprintln!("{} flights in {took:?}, early: {early}", journey.between(client, proxy));
+        eprintln!("{} round trips in {took:?}, early: {early}", journey.between(client, proxy));
         (journey.between(client, proxy), early)
     }
 }

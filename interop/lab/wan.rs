@@ -241,7 +241,7 @@ fn echo(host: &Host) -> u16 {
 }
 
 #[test]
-fn flights_of_a_small_protocol_are_counted_exactly() {
+fn round_trips_of_a_small_protocol_are_counted_exactly() {
     if may_not() {
         return;
     }
@@ -431,7 +431,7 @@ fn the_table_counts_every_way() {
     let (cold, warm) =
         (figure("sallyport ssh, cold", "round trips"), figure("sallyport ssh, warm", "round trips"));
     assert!(cold.unwrap() <= 4.0 && warm.unwrap() <= 3.0, "{cold:?}, {warm:?}");
-    // A server that has nothing of ours: few flights of SSH, behind the way to the proxy, which the helper has already.
+    // A server that has nothing of ours: few round trips of SSH, behind the way to the proxy, which the helper has already.
     let stock = ["cold", "warm"]
         .map(|how| figure(&format!("sallyport ssh to stock sshd, {how}"), "round trips").unwrap());
     assert!(stock[0] < direct && stock[1] <= stock[0], "{stock:?}, directly {direct}");
