@@ -57,6 +57,11 @@ const LAYERS: &[Layer] = &[
         may_use: &["access", "audit", "wire", "session", "ssh", "databases"],
         reason: "the table names what there is; services and programs read it, and it starts neither",
     },
+    Layer {
+        name: "webauthn",
+        may_use: &["sal"],
+        reason: "a verdict about a passkey is pure: bytes, options and the time in",
+    },
     Layer { name: "bench", may_use: &[], reason: "samples and pictures are the same whatever is measured" },
     Layer {
         name: "testing",
@@ -139,7 +144,7 @@ const CRYPTO: &[(&str, &[&str], &str)] = &[
     ),
     ("quinn", &["wire"], "QUIC is spoken in one place"),
     ("quinn-proto", &["wire"], "QUIC is spoken in one place"),
-    ("x509-parser", &["ca"], "certificates are read in one place"),
+    ("x509-parser", &["ca", "webauthn"], "ours are read in ca, those of authenticators' makers in webauthn"),
     ("ssh-key", &["sal", "ca", "ssh"], "SSH keys and certificates are handled by sal, ca and ssh"),
     ("russh", &["ssh"], "SSH is spoken in one place"),
     ("graviola", &["sal"], "primitives come from the abstraction layer"),

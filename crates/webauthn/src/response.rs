@@ -1,0 +1,172 @@
+//! Responses, as `PublicKeyCredential.toJSON()` gives them (WebAuthn L3 §5.1.7).
+//!
+//! Parsing is steps 3 and 4 of both procedures. A caller parses first, looks up the credential that the response names, and
+//! then finishes the ceremony with both.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::binary::Binary;
+use crate::client_data::shortened;
+use crate::credential::UserHandle;
+use crate::error::WebAuthnError;
+use crate::options::{Attachment, PUBLIC_KEY};
+
+/// Longest response, in bytes. An attestation with a chain of certificates has fewer than 16 KiB as JSON.
+pub const MAX_RESPONSE_BYTES: usize = 128 * 1024;
+
+/// Most transports that are kept, and the longest name of one.
+const MAX_TRANSPORTS: usize = 8;
+const MAX_TRANSPORT_BYTES: usize = 32;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Json<R> {
+    id: Binary,
+    raw_id: Binary,
+    r#type: String,
+    response: R,
+    #[serde(default)]
+    authenticator_attachment: Option<String>,
+    #[serde(default)]
+    client_extension_results: Map<String, Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Attested {
+    #[serde(rename = "clientDataJSON")]
+    client_data: Binary,
+    attestation_object: Binary,
+    #[serde(default)]
+    transports: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Asserted {
+    #[serde(rename = "clientDataJSON")]
+    client_data: Binary,
+    authenticator_data: Binary,
+    signature: Binary,
+    #[serde(default)]
+    user_handle: Option<Binary>,
+}
+
+fn read<'a, R: Deserialize<'a>>(json: &'a [u8]) -> Result<Json<R>, WebAuthnError> {
+    if json.len() > MAX_RESPONSE_BYTES {
+        return Err(WebAuthnError::TooLarge { got: json.len(), limit: MAX_RESPONSE_BYTES });
+    }
+    let bad = |reason: String| WebAuthnError::BadResponse { reason };
+    let read: Json<R> = serde_json::from_slice(json).map_err(|error| bad(error.to_string()))?;
+    if read.r#type != PUBLIC_KEY {
+        return Err(bad(format!("its type is {:?}, expected {PUBLIC_KEY:?}", shortened(&read.r#type))));
+    }
+    // §5.1: id is the base64url encoding of rawId. Two names for one credential would be looked up and verified apart.
+    if read.id != read.raw_id {
+        return Err(WebAuthnError::IdMismatch);
+    }
+    Ok(read)
+}
+
+fn attachment(name: Option<&str>) -> Option<Attachment> {
+    match name {
+        Some("platform") => Some(Attachment::Platform),
+        Some("cross-platform") => Some(Attachment::CrossPlatform),
+        // §5.1: values that are not known are as none.
+        _ => None,
+    }
+}
+
+/// The answer to [`CreationOptions`](crate::CreationOptions), not yet verified.
+#[derive(Debug)]
+pub struct RegistrationResponse {
+    pub(crate) id: Binary,
+    pub(crate) client_data: Binary,
+    pub(crate) attestation_object: Binary,
+    pub(crate) transports: Vec<String>,
+    pub(crate) attachment: Option<Attachment>,
+    pub(crate) extensions: Map<String, Value>,
+}
+
+impl RegistrationResponse {
+    /// Reads what the browser sent.
+    ///
+    /// # Errors
+    /// [`WebAuthnError::TooLarge`], [`WebAuthnError::BadResponse`] and [`WebAuthnError::IdMismatch`].
+    pub fn parse(json: &[u8]) -> Result<Self, WebAuthnError> {
+        let Json { id, response, authenticator_attachment, client_extension_results, .. } =
+            read::<Attested>(json)?;
+        let mut transports: Vec<String> = Vec::new();
+        for name in response.transports {
+            let plain = (1..=MAX_TRANSPORT_BYTES).contains(&name.len())
+                && name
+                    .bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+            if plain && transports.len() < MAX_TRANSPORTS && !transports.contains(&name) {
+                transports.push(name);
+            }
+        }
+        Ok(Self {
+            id,
+            client_data: response.client_data,
+            attestation_object: response.attestation_object,
+            transports,
+            attachment: attachment(authenticator_attachment.as_deref()),
+            extensions: client_extension_results,
+        })
+    }
+
+    /// The credential that it says to have made, to look up whether it is registered already.
+    #[must_use]
+    pub fn credential_id(&self) -> &Binary {
+        &self.id
+    }
+}
+
+/// The answer to [`RequestOptions`](crate::RequestOptions), not yet verified.
+#[derive(Debug)]
+pub struct AuthenticationResponse {
+    pub(crate) id: Binary,
+    pub(crate) client_data: Binary,
+    pub(crate) authenticator_data: Binary,
+    pub(crate) signature: Binary,
+    pub(crate) user: Option<UserHandle>,
+}
+
+impl AuthenticationResponse {
+    /// Reads what the browser sent.
+    ///
+    /// # Errors
+    /// [`WebAuthnError::TooLarge`], [`WebAuthnError::BadResponse`] and [`WebAuthnError::IdMismatch`].
+    pub fn parse(json: &[u8]) -> Result<Self, WebAuthnError> {
+        let Json { id, response, .. } = read::<Asserted>(json)?;
+        // A handle has a byte at least; browsers that have none to give leave it out, write null or write nothing in it.
+        let user = match response.user_handle {
+            Some(handle) if !handle.0.is_empty() => Some(
+                UserHandle::new(handle.0)
+                    .map_err(|error| WebAuthnError::BadResponse { reason: error.to_string() })?,
+            ),
+            _ => None,
+        };
+        Ok(Self {
+            id,
+            client_data: response.client_data,
+            authenticator_data: response.authenticator_data,
+            signature: response.signature,
+            user,
+        })
+    }
+
+    /// The credential that it says to be by, to look up.
+    #[must_use]
+    pub fn credential_id(&self) -> &Binary {
+        &self.id
+    }
+
+    /// The user that it says to be, which nothing has proven yet.
+    #[must_use]
+    pub fn user(&self) -> Option<&UserHandle> {
+        self.user.as_ref()
+    }
+}
