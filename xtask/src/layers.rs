@@ -62,6 +62,11 @@ const LAYERS: &[Layer] = &[
         may_use: &["sal"],
         reason: "a verdict about a passkey is pure: bytes, options and the time in",
     },
+    Layer {
+        name: "oidc",
+        may_use: &["sal"],
+        reason: "a verdict about a token is pure: what the provider sent and the time in",
+    },
     Layer { name: "bench", may_use: &[], reason: "samples and pictures are the same whatever is measured" },
     Layer {
         name: "testing",

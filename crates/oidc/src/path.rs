@@ -1,0 +1,165 @@
+//! Where in the claims a value is: `groups`, `realm_access.roles`, `["https://example.com/groups"].name`.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::error::OidcError;
+use crate::json::kind;
+
+/// Most names of a path.
+const MAX_NAMES: usize = 16;
+
+/// Most values that are read at a path.
+pub const MAX_VALUES: usize = 2_000;
+
+/// Longest value, in bytes. A longer one is left out.
+pub const MAX_VALUE_BYTES: usize = 512;
+
+/// A path into the claims. Names are parted by dots; a name with other characters than letters, digits, `_` and `-` stands in
+/// brackets and quotes. Lists on the way are gone into, each item for itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Path {
+    text: String,
+    names: Vec<String>,
+}
+
+/// What is at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// These values, each once: texts, numbers and booleans as text. There is at least one.
+    Values(Vec<String>),
+    /// Nothing: the claim is not there, or it is null or an empty list.
+    Nothing,
+    /// Something that is no value.
+    Other(&'static str),
+}
+
+impl Path {
+    /// Reads a path.
+    ///
+    /// # Errors
+    /// [`OidcError::BadTemplate`] with what is wrong.
+    pub fn parse(text: &str) -> Result<Self, OidcError> {
+        let bad = |reason| OidcError::BadTemplate { text: text.to_owned(), reason };
+        let mut names = Vec::new();
+        let mut rest = text;
+        loop {
+            if let Some(quoted) = rest.strip_prefix("[\"") {
+                let (name, after) = quoted.split_once("\"]").ok_or(bad("a bracket is not closed by \"]"))?;
+                if name.is_empty() {
+                    return Err(bad("a name is empty"));
+                }
+                names.push(name.to_owned());
+                rest = after;
+            } else {
+                let end = rest.find(['.', '[']).unwrap_or(rest.len());
+                let (name, after) = rest.split_at(end);
+                let plain = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+                if name.is_empty() || !name.chars().all(plain) {
+                    return Err(bad(
+                        "a name is empty, or has other characters than letters, digits, _ and -: write [\"the name\"]",
+                    ));
+                }
+                names.push(name.to_owned());
+                rest = after;
+            }
+            if names.len() > MAX_NAMES {
+                return Err(bad("it has more than 16 names"));
+            }
+            if rest.is_empty() {
+                return Ok(Self { text: text.to_owned(), names });
+            }
+            if let Some(after) = rest.strip_prefix('.') {
+                rest = after;
+            } else if !rest.starts_with("[\"") {
+                return Err(bad("a dot or [\" has to part two names"));
+            }
+        }
+    }
+
+    /// The claim that it begins at.
+    #[must_use]
+    pub fn claim(&self) -> &str {
+        self.names.first().map_or("", String::as_str)
+    }
+
+    /// What is there.
+    #[must_use]
+    pub fn find(&self, claims: &Map<String, Value>) -> Found {
+        let Some((first, names)) = self.names.split_first() else { return Found::Nothing };
+        let Some(value) = claims.get(first) else { return Found::Nothing };
+        let mut found = Collected::default();
+        found.collect(value, names, 0);
+        match (found.values.is_empty(), found.other) {
+            (false, _) => Found::Values(found.values),
+            (true, Some(other)) => Found::Other(other),
+            (true, None) => Found::Nothing,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Collected {
+    values: Vec<String>,
+    other: Option<&'static str>,
+}
+
+impl Collected {
+    fn collect(&mut self, value: &Value, names: &[String], lists: usize) {
+        match (value, names.split_first()) {
+            (Value::Null, _) => {}
+            (Value::Array(items), _) if lists <= names.len() => {
+                for item in items {
+                    // A list in a list is none of ours, unless an object parts them.
+                    if item.is_array() {
+                        self.other.get_or_insert("a list in a list");
+                    } else {
+                        self.collect(item, names, lists + 1);
+                    }
+                }
+            }
+            (Value::Object(members), Some((name, names))) => {
+                if let Some(value) = members.get(name) {
+                    self.collect(value, names, 0);
+                }
+            }
+            (Value::String(text), None) => self.push(text.clone()),
+            (Value::Number(number), None) => self.push(number.to_string()),
+            (Value::Bool(truth), None) => self.push(truth.to_string()),
+            (other, _) => {
+                self.other.get_or_insert(kind(other));
+            }
+        }
+    }
+
+    fn push(&mut self, text: String) {
+        if text.len() > MAX_VALUE_BYTES || text.is_empty() {
+            self.other.get_or_insert("a text that is empty or too long");
+        } else if self.values.len() < MAX_VALUES && !self.values.contains(&text) {
+            self.values.push(text);
+        }
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl TryFrom<String> for Path {
+    type Error = OidcError;
+
+    fn try_from(text: String) -> Result<Self, OidcError> {
+        Self::parse(&text)
+    }
+}
+
+impl From<Path> for String {
+    fn from(path: Path) -> Self {
+        path.text
+    }
+}
