@@ -233,10 +233,9 @@ impl Provider {
             }
             Some(other) => return Err(wrong(other)),
         };
-        let ours = |name: &&str| **name == self.client_id;
-        let trusted = |name: &&str| self.other_audiences.iter().any(|other| *other == **name);
-        if !audience.iter().any(|name| ours(&name))
-            || !audience.iter().all(|name| ours(&name) || trusted(&name))
+        let ours = |name: &str| name == self.client_id;
+        let trusted = |name: &str| self.other_audiences.iter().any(|other| other == name);
+        if !audience.iter().any(|name| ours(name)) || !audience.iter().all(|name| ours(name) || trusted(name))
         {
             return Err(OidcError::WrongAudience {
                 got: shortened(&audience.join(", ")),
