@@ -28,6 +28,7 @@ mod ip_packet;
 mod jwt;
 mod native_frame;
 mod node_query;
+mod oidc;
 mod playback;
 mod postgres_login;
 mod postgres_message;
@@ -53,6 +54,7 @@ mod tls_answer;
 mod trace_context;
 mod tunnel_frame;
 mod tunnel_state;
+mod webauthn;
 mod x509_certificate;
 
 /// A target: takes an input, and panics where something is wrong with what it calls.
@@ -72,6 +74,7 @@ pub(crate) const TARGETS: &[(&str, Target)] = &[
     ("jwt", jwt::run),
     ("native_frame", native_frame::run),
     ("node_query", node_query::run),
+    ("oidc", oidc::run),
     ("playback", playback::run),
     ("postgres_login", postgres_login::run),
     ("postgres_message", postgres_message::run),
@@ -97,5 +100,6 @@ pub(crate) const TARGETS: &[(&str, Target)] = &[
     ("trace_context", trace_context::run),
     ("tunnel_frame", tunnel_frame::run),
     ("tunnel_state", tunnel_state::run),
+    ("webauthn", webauthn::run),
     ("x509_certificate", x509_certificate::run),
 ];

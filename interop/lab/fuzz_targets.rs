@@ -453,6 +453,22 @@ fn tunnel_state_holds() {
 }
 
 #[test]
+fn webauthn_holds() {
+    replay(
+        "webauthn",
+        &[
+            b"\0{\"id\":\"AQ\",\"rawId\":\"AQ\",\"type\":\"public-key\",\"response\":{\"clientDataJSON\":\"e30\",\"authenticatorData\":\"AA\",\"signature\":\"AA\"}}",
+            b"\x01{\"type\":\"webauthn.create\",\"challenge\":\"AA\",\"origin\":\"https://example.org\",\"crossOrigin\":false}",
+            b"\x02\xa3\x63fmt\x64none\x67attStmt\xa0\x68authData\x41\x00",
+            b"\x03\xa2\x63alg\x26\x63sig\x41\x000000000000000000\x00\x01\x01\xa1\x01\x02",
+            b"\x05\xa1\x6bcredProtect\x02",
+            b"\x07{\"entries\":[{\"aaguid\":\"00000000-0000-0000-0000-000000000001\",\"metadataStatement\":{\"attestationRootCertificates\":[\"MAA=\"]}}]}",
+            b"\x07https://example.org:8443",
+        ],
+    );
+}
+
+#[test]
 fn x509_certificate_holds() {
     replay("x509_certificate", &[b"\x30\x82\x01\x00\x30\x81\xb3\xa0\x03\x02\x01\x02\x02\x01\x01"]);
 }
@@ -480,6 +496,21 @@ fn event_json_holds() {
         &[
             br#"{"id":"01890f6e-6f1a-7cc0-98b6-d4b5a3a5f6d2","time":"2026-01-01T00:00:00Z","code":"SP2001I","severity":"info"}"#,
             b"12 0000000000000000000000000000000000000000000000000000000000000000 1767225600 AAAA",
+        ],
+    );
+}
+
+#[test]
+fn oidc_holds() {
+    replay(
+        "oidc",
+        &[
+            b"\0eyJhbGciOiJub25lIn0.eyJpc3MiOiJ4In0.",
+            b"\x01{\"alg\":\"ES256\",\"kid\":\"KID\"}\n{\"iss\":\"https://example.org\",\"exp\":60}\nsig",
+            b"\x02{\"keys\":[{\"kty\":\"OKP\",\"crv\":\"Ed25519\",\"kid\":\"a\",\"x\":\"GYT5c5LqtyjHgdT1gSjh-ZBmnRIaKtxkRVr9a3oVT2A\"}]}",
+            b"\x03{\"issuer\":\"https://example.org\",\"authorization_endpoint\":\"https://a\",\"token_endpoint\":\"https://a\",\"jwks_uri\":\"https://a\",\"response_types_supported\":[\"code\"],\"id_token_signing_alg_values_supported\":[\"RS256\"]}",
+            b"\x04{\"roles\":[{\"claim\":\"a.b\",\"value\":\"x*\",\"roles\":[\"{{claims.c}}\"]}],\"traits\":{\"t\":[\"{{claims.g}}\"]}}\n{\"a\":[{\"b\":\"xy\"}],\"c\":1,\"_claim_names\":{\"g\":\"s\"}}",
+            b"\x05claims[\"a b\"].c-{{claims.groups}}",
         ],
     );
 }
