@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use data_encoding::BASE64URL_NOPAD;
 use sallyport_sal::{KeyAlgorithm, MemoryKey, Signer, hash};
 use sallyport_webauthn::{
-    Account, AuthenticationChoice, AuthenticationResponse, Credential, Metadata, Origin, Purpose, RegistrationChoice,
-    RegistrationResponse, RelyingParty, UserHandle, Who,
+    Account, AuthenticationChoice, AuthenticationResponse, Credential, Metadata, Origin, Purpose,
+    RegistrationChoice, RegistrationResponse, RelyingParty, UserHandle, Who,
 };
 use time::OffsetDateTime;
 
@@ -68,7 +68,9 @@ fn login(parts: impl FnOnce(&[u8]) -> Vec<u8>) {
     let (_, pending) = begun.expect("randomness");
     let json = parts(pending.challenge());
     let Ok(response) = AuthenticationResponse::parse(&json) else { return };
-    assert!(party.finish_authentication(pending, Purpose::Login, None, &response, Some(record), NOW).is_err());
+    assert!(
+        party.finish_authentication(pending, Purpose::Login, None, &response, Some(record), NOW).is_err()
+    );
 }
 
 fn created(client: &[u8], object: &[u8]) -> Vec<u8> {
@@ -110,14 +112,26 @@ fuzz_target!(|data: (u8, &[u8])| {
             let data = [&right(0x40)[..], rest].concat();
             let length = u16::try_from(data.len()).unwrap_or(u16::MAX).to_be_bytes();
             let object = [
-                &[0xa3, 0x63][..], b"fmt", &[0x66], b"packed", &[0x67], b"attStmt", statement, &[0x68],
-                b"authData", &[0x59], &length, &data,
+                &[0xa3, 0x63][..],
+                b"fmt",
+                &[0x66],
+                b"packed",
+                &[0x67],
+                b"attStmt",
+                statement,
+                &[0x68],
+                b"authData",
+                &[0x59],
+                &length,
+                &data,
             ]
             .concat();
             register(|challenge| created(&client("webauthn.create", challenge), &object));
         }
         4 => login(|_| used(bytes, &right(0), &[0; 64])),
-        5 => login(|challenge| used(&client("webauthn.get", challenge), &[&right(0x80)[..], bytes].concat(), &[0; 64])),
+        5 => login(|challenge| {
+            used(&client("webauthn.get", challenge), &[&right(0x80)[..], bytes].concat(), &[0; 64])
+        }),
         6 => login(|challenge| used(&client("webauthn.get", challenge), &right(0), bytes)),
         _ => {
             let _ = Metadata::parse(bytes);
