@@ -10,7 +10,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use crate::LAB;
-use crate::support::{PROGRAM, is_root, ok, stderr, stdout, wait_for};
+use crate::support::{PROGRAM, is_root, json, ok, stderr, stdout, wait_for};
 use sallyport_lab::wan::{Host, Plan, Settings, Wan, sites};
 use sallyport_testing::{Extras, Testbed};
 
@@ -513,5 +513,25 @@ fn what_lies_between_changes_by_the_schedule() {
     {
         let output = wan(&["run", "--rtt", "a-b=1", "--then", change, "--", "true"]).output().unwrap();
         assert!(!output.status.success() && stderr(&output).contains(why), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn every_congestion_controller_carries_all_of_it_alone_and_beside_tcp() {
+    if may_not() {
+        return;
+    }
+    let _processors = shared();
+    let arguments =
+        ["congestion", "--quick", "--size", "1", "--rtt", "a-b=10", "--rate", "100", "--format", "json"];
+    let report = json(&ok(run(&arguments)));
+    let rows = report["rows"].as_array().unwrap();
+    let names: Vec<&str> = rows.iter().map(|row| row["what"].as_str().unwrap()).collect();
+    assert_eq!(names, ["as given: rate-based", "as given: bbr", "as given: cubic", "as given: new-reno"]);
+    for row in rows {
+        let figures: Vec<f64> =
+            row["figures"].as_array().unwrap().iter().map(|one| one["value"].as_f64().unwrap()).collect();
+        // A line of 100 Mbit/s carries no more than 11.9 MiB/s, whatever is on it.
+        assert!(figures.iter().all(|figure| (0.0..=11.93).contains(figure)) && figures[0] > 0.1, "{row}");
     }
 }

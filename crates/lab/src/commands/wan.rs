@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use sallyport_bench::Talk;
-use sallyport_lab::wan::{self, Change, Host, Placed, Plan, Setting, Settings, Wan, table};
+use sallyport_lab::wan::{self, Change, Host, Placed, Plan, Setting, Settings, Wan, congestion, table};
 use sallyport_lab::{LabError, bulk};
 
 use super::bulk::DataArg;
@@ -42,6 +42,26 @@ pub(crate) enum Command {
     /// How fast scp is between client and host in regions a and c, straight and through a proxy in b, on a long way that
     /// loses packets.
     Bulk(Bulk),
+    /// How much QUIC carries by our congestion controller and by quinn's, alone and beside a transfer by TCP, on lines from near
+    /// and clean to far and lossy.
+    Congestion(Congestion),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Congestion {
+    #[command(flatten)]
+    common: Common,
+    /// MiB of one transfer. Default: 32, or 4 with --quick.
+    #[arg(long, value_name = "MIB")]
+    size: Option<u64>,
+    /// Rounds; each transfers once by every controller on every line. Default: 5, or 1 with --quick.
+    #[arg(long, value_name = "COUNT", value_parser = at_least_one)]
+    rounds: Option<usize>,
+    /// Round trip between a and b in milliseconds, of one line in place of the usual ones.
+    #[arg(long, value_name = "A-B=MS")]
+    rtt: Vec<Setting>,
+    #[command(flatten)]
+    line: LineArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -246,6 +266,19 @@ pub(super) async fn run(command: Command) -> CliResult<ExitCode> {
                 ..usual
             };
             measure(&common, move |program, talk| bulk::run(program, &settings, talk)).await
+        }
+        Command::Congestion(args) => {
+            let usual = congestion::Settings::of(args.common.quick);
+            let settings = congestion::Settings {
+                size: args.size.map_or(usual.size, |mebibytes| mebibytes.clamp(1, 1 << 20) << 20),
+                rounds: args.rounds.unwrap_or(usual.rounds),
+                seed: args.line.seed,
+                head_start: usual.head_start,
+                trickle: usual.trickle,
+                figures: (!args.rtt.is_empty()).then(|| args.line.with(args.rtt)),
+                csv: args.common.csv.clone(),
+            };
+            measure(&args.common, move |_, talk| congestion::run(&settings, talk)).await
         }
         Command::Clean => {
             let removed = wan::clean().map_err(|error| CliError::new(error.to_string()))?;

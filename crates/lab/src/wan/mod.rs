@@ -6,6 +6,7 @@
 
 mod capture;
 mod captured;
+pub mod congestion;
 mod emulator;
 mod host;
 pub mod ladder;

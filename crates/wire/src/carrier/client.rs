@@ -13,7 +13,7 @@ use quinn::{ClientConfig, Connecting, Connection, Endpoint, TokioRuntime, ZeroRt
 use tracing::debug;
 
 use super::address::unspecified;
-use super::{Answer, CarrierError, Primitives, Stream, endpoint, transport};
+use super::{Answer, CarrierError, Congestion, Primitives, Stream, endpoint, transport};
 
 /// What the kernel may hold for a connection's socket, as far as it allows (`net.core.rmem_max`).
 const BUFFER_BYTES: usize = 2 * 1024 * 1024;
@@ -31,7 +31,20 @@ pub async fn connect(
     name: &str,
     tls: impl Into<Arc<rustls::ClientConfig>>,
 ) -> Result<Stream, CarrierError> {
-    Handshake(begin(server, name, tls.into())?).finish().await
+    connect_with(server, name, tls, Congestion::default()).await
+}
+
+/// As [`connect`], by another congestion controller than the cluster's: for measurements.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_with(
+    server: SocketAddr,
+    name: &str,
+    tls: impl Into<Arc<rustls::ClientConfig>>,
+    congestion: Congestion,
+) -> Result<Stream, CarrierError> {
+    Handshake(begin(server, name, tls.into(), congestion)?).finish().await
 }
 
 /// Begins a connection of whoever was here before: where `tls` has a ticket, the stream is there at once, and what is written
@@ -46,7 +59,7 @@ pub async fn connect_early(
     name: &str,
     tls: Arc<rustls::ClientConfig>,
 ) -> Result<Begun, CarrierError> {
-    match begin(server, name, tls)?.into_0rtt() {
+    match begin(server, name, tls, Congestion::default())?.into_0rtt() {
         Ok((connection, answer)) => early(connection, answer).await,
         Err(connecting) => Ok(Begun::Full(Handshake(connecting))),
     }
@@ -91,13 +104,20 @@ impl Handshake {
     }
 }
 
-fn begin(server: SocketAddr, name: &str, tls: Arc<rustls::ClientConfig>) -> Result<Connecting, CarrierError> {
+fn begin(
+    server: SocketAddr,
+    name: &str,
+    tls: Arc<rustls::ClientConfig>,
+    congestion: Congestion,
+) -> Result<Connecting, CarrierError> {
     let primitives = Primitives::of(tls.crypto_provider())?;
     let first_name = primitives.first_name()?;
     let crypto = QuicClientConfig::try_from(tls).map_err(|error| CarrierError::Unfit(error.to_string()))?;
     let mut config = ClientConfig::new(Arc::new(crypto));
     // One connection is made by this configuration, so that its first name is given once.
-    config.transport_config(transport(true, 0)).initial_dst_cid_provider(Arc::new(move || first_name));
+    config
+        .transport_config(transport(true, 0, congestion))
+        .initial_dst_cid_provider(Arc::new(move || first_name));
     let socket = UdpSocket::bind(unspecified(server))?;
     make_room(&socket);
     let endpoint = Endpoint::new(endpoint(&primitives, None)?, None, socket, Arc::new(TokioRuntime))?;

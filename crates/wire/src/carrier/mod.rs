@@ -13,6 +13,7 @@
 mod address;
 mod client;
 mod congestion;
+mod control;
 mod early;
 mod error;
 mod primitives;
@@ -25,8 +26,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use address::local_address;
-pub use client::{Begun, Handshake, connect, connect_early};
-use congestion::RateBasedConfig;
+pub use client::{Begun, Handshake, connect, connect_early, connect_with};
+pub use control::Congestion;
 pub use early::Answer;
 pub use error::CarrierError;
 use primitives::Primitives;
@@ -55,7 +56,7 @@ fn endpoint(primitives: &Primitives, sealer: Option<Arc<Sealer>>) -> Result<Endp
     Ok(config)
 }
 
-fn transport(keep_alive: bool, streams: u8) -> Arc<TransportConfig> {
+fn transport(keep_alive: bool, streams: u8, congestion: Congestion) -> Arc<TransportConfig> {
     let mut transport = TransportConfig::default();
     transport
         .max_concurrent_bidi_streams(streams.into())
@@ -69,6 +70,6 @@ fn transport(keep_alive: bool, streams: u8) -> Arc<TransportConfig> {
         .crypto_buffer_size(HANDSHAKE_BYTES)
         // It would tell whoever watches the line how long a round trip is, and nobody here asks.
         .allow_spin(false)
-        .congestion_controller_factory(Arc::new(RateBasedConfig { most: SEND_WINDOW_BYTES }));
+        .congestion_controller_factory(congestion.factory(SEND_WINDOW_BYTES));
     Arc::new(transport)
 }

@@ -10,7 +10,7 @@ use quinn::rustls;
 use quinn::rustls::server::StoresServerSessions;
 use quinn::{Endpoint, Incoming, ServerConfig, TokioRuntime, VarInt, ZeroRttAccepted};
 
-use super::{CarrierError, Primitives, Sealer, Stream, endpoint, transport};
+use super::{CarrierError, Congestion, Primitives, Sealer, Stream, endpoint, transport};
 
 /// First packets that wait to be looked at. The loop that takes them does nothing else, so more is a flood.
 const WAITING: usize = 1_024;
@@ -44,12 +44,20 @@ impl ServerSettings {
         let tokens = Primitives::of(tls.crypto_provider())?.token_key()?;
         let mut config = ServerConfig::new(crypto(Arc::clone(&tls))?, tokens);
         config
-            .transport_config(transport(false, 1))
+            .transport_config(transport(false, 1, Congestion::default()))
             .migration(true)
             .max_incoming(WAITING)
             .incoming_buffer_size(WAITING_BYTES)
             .incoming_buffer_size_total(ALL_WAITING_BYTES);
         Ok(Self { config: Arc::new(config), tls })
+    }
+
+    /// The same by another congestion controller than the cluster's: for measurements.
+    #[must_use]
+    pub fn with_congestion(self, congestion: Congestion) -> Self {
+        let mut config = ServerConfig::clone(&self.config);
+        config.transport_config(transport(false, 1, congestion));
+        Self { config: Arc::new(config), ..self }
     }
 
     /// The same with the tickets of one connection.
