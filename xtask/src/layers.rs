@@ -53,8 +53,13 @@ const LAYERS: &[Layer] = &[
         reason: "messages and handshakes are pure; who may connect where is decided elsewhere",
     },
     Layer {
+        name: "app",
+        may_use: &["access", "audit", "session"],
+        reason: "a protocol says what its bytes are; who may go where is decided, and dialled, elsewhere",
+    },
+    Layer {
         name: "protocols",
-        may_use: &["access", "audit", "wire", "session", "ssh", "databases"],
+        may_use: &["access", "app", "audit", "wire", "session", "ssh", "databases"],
         reason: "the table names what there is; services and programs read it, and it starts neither",
     },
     Layer {

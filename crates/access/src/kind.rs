@@ -96,6 +96,8 @@ kinds! {
         asked: &[("db_user", "String"), ("db_name", "String"), ("own", "Bool")],
         nature: Nature::Database,
     };
+    /// A program that listens on TCP.
+    App: KindRow::listed("app", "application", "apps", "app_labels", "App", "use-app");
 }
 
 impl Kind {

@@ -256,6 +256,17 @@ codes! {
     /// A database user could not be dropped or closed to logins when their last session ended.
     DatabaseUserLeft = "SP2223W", "db.user.left";
 
+    /// A session with an application began.
+    AppSessionStart = "SP2300I", "app.session.start";
+    /// A session with an application ended.
+    AppSessionEnd = "SP2301I", "app.session.end";
+    /// A session with an application was refused: by a role, a lock or a limit, or because the application was not reached.
+    AppSessionRefused = "SP2302W", "app.session.refused";
+    /// A session with an application was cut off: a lock, the roles, a limit, an administrator.
+    AppSessionCut = "SP2303W", "app.session.cut";
+    /// A proxy lost the way to the agent of an application before the session's end.
+    AppSessionLost = "SP2304W", "app.session.lost";
+
     /// The authority has the whole recording of a session.
     RecordingUploaded = "SP2100I", "recording.uploaded";
     /// A recording ended without its end: the node or its process was lost.

@@ -43,4 +43,21 @@ pub static ALL: &[Protocol] = &[
         metrics: &["sallyport_sessions_total", "sallyport_database_backends_left_total"],
         guides: &["databases.md"],
     },
+    Protocol {
+        kind: Kind::App,
+        first_bytes: None,
+        alpn: None,
+        inner_alpn: Some(sallyport_app::ALPN),
+        catalogued: Some(&sallyport_app::SERVING),
+        commands: &["app ls", "app connect", "proxy app"],
+        codes: &[
+            Code::AppSessionStart,
+            Code::AppSessionEnd,
+            Code::AppSessionRefused,
+            Code::AppSessionCut,
+            Code::AppSessionLost,
+        ],
+        metrics: &["sallyport_resource_sessions_total"],
+        guides: &["apps.md"],
+    },
 ];

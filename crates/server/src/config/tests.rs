@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use sallyport_access::Resource as _;
 use sallyport_ca::CaKind;
 
 use std::path::PathBuf;
@@ -464,5 +465,30 @@ fn telemetry_is_off_without_its_section_and_says_what_is_wrong_with_it() {
     ] {
         let problems = with(section).unwrap_err();
         assert!(problems.contains(said), "{section}: {problems}");
+    }
+}
+
+#[test]
+fn a_node_serves_what_it_lists_of_the_catalogue() {
+    let head = "version: v1\ncluster: example.com\ndata_dir: /var/lib/x\nnode:\n  enabled: true\n  proxy_server: p.example:3080\n  apps:\n";
+    let config = format!(
+        "{head}    - name: wiki\n      description: Notes\n      labels: {{env: dev}}\n      uri: tcp://10.0.0.7:80\n    - {{name: \
+         pay, uri: 'tcp://[::1]:443'}}\n"
+    );
+    let apps = Config::parse("x", &config).unwrap_or_else(|e| panic!("{e}")).node.unwrap().resources;
+    let names: Vec<String> = apps.iter().map(|app| app.id().to_string()).collect();
+    assert_eq!(names, ["app/wiki", "app/pay"]);
+    assert_eq!((apps[0].labels.value("env"), apps[0].text("uri")), (Some("dev"), Some("tcp://10.0.0.7:80")));
+    let told = refused(&format!(
+        "{head}    - {{name: wiki, uri: nowhere}}\n    - {{name: wiki, uri: 'tcp://a:1', via: other}}\n    - {{uri: 'tcp://a:1'}}\n"
+    ));
+    let told = told.join("\n");
+    for part in [
+        "node.apps[0].uri: \"nowhere\": does not begin with tcp://",
+        "node.apps[1].name: \"wiki\": is there already",
+        "node.apps[1].via: no such key",
+        "node.apps[2].name: is missing",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
     }
 }

@@ -14,6 +14,7 @@
 
 mod attacks;
 mod auth_api;
+mod catalogue_api;
 mod certificates;
 mod cluster;
 mod databases_api;

@@ -333,7 +333,7 @@ async fn answer(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
     tokio::time::timeout(PATIENCE, reading).await.expect("an answer")
 }
 
-async fn create(cluster: &Cluster, yaml: String) {
+pub(super) async fn create(cluster: &Cluster, yaml: String) {
     let request = v1::CreateResourceRequest { yaml, replace: true };
     cluster.admin().await.create_resource(request).await.unwrap();
 }
@@ -563,7 +563,7 @@ async fn what_goes_end_to_end_a_proxy_neither_reads_nor_begins() {
 
 /// Somebody's certificate, signed for with the wrong key.
 #[derive(Debug)]
-struct Borrowed(ClientConfig, Vec<u8>);
+pub(super) struct Borrowed(pub(super) ClientConfig, pub(super) Vec<u8>);
 
 impl ResolvesClientCert for Borrowed {
     fn resolve(&self, hints: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {

@@ -1,6 +1,7 @@
 //! Attacks through the services' API: each takes what a thief would hold, does what a thief would do, and shows what is
 //! refused.
 
+mod apps;
 mod audit;
 mod counted;
 mod database_sessions;
