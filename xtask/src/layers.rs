@@ -59,7 +59,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "protocols",
-        may_use: &["access", "app", "audit", "wire", "session", "ssh", "databases"],
+        may_use: &["access", "app", "audit", "wire", "session"],
         reason: "the table names what there is; services and programs read it, and it starts neither",
     },
     Layer {

@@ -5,7 +5,7 @@ use sallyport_audit::Code;
 use sallyport_wire::alpn;
 use sallyport_wire::detect::Verdict;
 
-use crate::Protocol;
+use crate::protocol::Protocol;
 
 /// Every protocol. A kind has at most one here.
 pub static ALL: &[Protocol] = &[

@@ -15,8 +15,8 @@ use super::end::End;
 use super::group::Group;
 use super::process::Running;
 use super::{
-    Channel, Ends, Exit, FileOperation, Gone, HANDED_PIECES, Happening, Incoming, Input, Observer, Output, Stop,
-    left,
+    Channel, Ends, Exit, FileOperation, Gone, HANDED_PIECES, Happening, Incoming, Input, Observer, Output,
+    Stop, left,
 };
 
 /// How long the end of a process waits for its last output to be delivered before the client is told.

@@ -10,7 +10,6 @@ use sallyport_wire::tunnel;
 use time::OffsetDateTime;
 use tracing::{Span, info};
 
-use super::about;
 use super::error::ResourceError;
 use crate::cluster_cache::Resolved;
 use crate::proxy::open::{Asks, ClientContext, Opener, shown};
@@ -125,4 +124,9 @@ fn agents(opener: &Opener, listed: &Listed) -> Result<Vec<HostId>, ResourceError
         (true, None) => Err(ResourceError::offline(listed, "it has no agent")),
         (false, _) => Ok(found),
     }
+}
+
+/// What an event says of a resource.
+pub(super) fn about(event: Event, listed: &Listed) -> Event {
+    event.node(listed.name.as_str()).field("kind", listed.kind.row().document)
 }

@@ -20,7 +20,7 @@ use tonic::Status;
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info, info_span};
 
-use self::asked::ResourceAsked;
+use self::asked::{ResourceAsked, about};
 pub(crate) use self::frames::{ResourceFrames, connected};
 use super::client::Grpc;
 use super::open::{ClientContext, Opened, OpenedFor, Opener};
@@ -146,11 +146,6 @@ impl Resources {
         };
         view.when(refused).await
     }
-}
-
-/// What an event says of a resource.
-fn about(event: Event, listed: &Listed) -> Event {
-    event.node(listed.name.as_str()).field("kind", listed.kind.row().document)
 }
 
 /// Around the beginning of a connection. Never entered: what is spawned meanwhile would keep it.

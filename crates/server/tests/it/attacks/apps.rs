@@ -8,7 +8,7 @@ use sallyport_ca::tls::client_config;
 use sallyport_ca::tls::node::NodeClient;
 use sallyport_server::Running;
 use sallyport_server::config::NodeSection;
-use sallyport_ssh::door::DoorStream;
+use sallyport_ssh::endpoint::EndpointStream;
 use sallyport_wire::tunnel::{Handle, Incoming, Stream};
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::{alpn, preamble, v1};
@@ -99,7 +99,8 @@ impl Scene {
         let identity = (self.victim.tls_chain.as_str(), self.victim.tls_key.as_str());
         let client = NodeClient::one_of(&self.victim.trust, identity, ALPN, "app", &[self.agent]).unwrap();
         let mut program =
-            DoorStream::connect(self.stream("app", by_proxy), &client, OffsetDateTime::now_utc()).unwrap();
+            EndpointStream::connect(self.stream("app", by_proxy), &client, OffsetDateTime::now_utc())
+                .unwrap();
         program.handshake().await.unwrap();
         program.write_all(&asked(by_program)).await.unwrap();
         program.flush().await.unwrap();

@@ -12,8 +12,8 @@ use super::again::again;
 use crate::client::{self, Connection, Session, SessionInput, SessionOutput};
 use crate::node::endpoint::REFUSED_STATUS;
 use crate::session::{
-    Channel, Early, Ended, Ends, Exit, Happening, Incoming, Input, Observer, Output, QUEUED_PIECES, Signal, Stop,
-    hand_on,
+    Channel, Early, Ended, Ends, Exit, Happening, Incoming, Input, Observer, Output, QUEUED_PIECES, Signal,
+    Stop, hand_on,
 };
 use crate::sftp::observe::{self, Seen, Unreadable};
 use crate::sftp::passing::Passed;

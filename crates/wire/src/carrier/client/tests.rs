@@ -86,7 +86,8 @@ async fn an_answer_that_is_quicker_than_the_stream_is_heard() {
     for (second, taken) in [(Arc::clone(&known), true), (Arc::new(NoServerSessionStorage {}), false)] {
         let (address, tls) = (echo(vec![Arc::clone(&known), second]), client());
         is_said_back(&mut connect(address, NAME, Arc::clone(&tls)).await.unwrap(), b"first").await;
-        let Ok((connection, answer)) = begin(address, NAME, tls).unwrap().into_0rtt() else {
+        let Ok((connection, answer)) = begin(address, NAME, tls, Congestion::default()).unwrap().into_0rtt()
+        else {
             panic!("there is a ticket");
         };
         while connection.stats().frame_rx.handshake_done == 0 {
@@ -134,7 +135,7 @@ async fn every_random_number_comes_of_the_tls_configuration_s_provider() {
     for random in &FIXED {
         for _ in 0..2 {
             let tls = client_by(CryptoProvider { secure_random: random, ..aws_lc_rs::default_provider() });
-            let dialling = begin(address, NAME, tls).unwrap();
+            let dialling = begin(address, NAME, tls, Congestion::default()).unwrap();
             let mut packet = [0; 2_048];
             // One more of an earlier client may come first.
             let (first, name) = loop {
