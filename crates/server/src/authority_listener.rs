@@ -13,13 +13,13 @@ use tracing::warn;
 
 use crate::ServerError;
 use crate::authority::Authority;
-use crate::cluster_cache::ClusterCache;
 use crate::config::Limits;
 use crate::files;
-use crate::host::{Credentials, certificates};
-use crate::joining::{Membership, keep_issued, load_or_issue};
 use crate::listener::{Limiter, accept_loop};
 use crate::local_authority::LocalAuthority;
+use crate::member::cluster_cache::ClusterCache;
+use crate::member::host::{Credentials, certificates};
+use crate::member::joining::{Membership, keep_issued, load_or_issue};
 use crate::proxy::gateway::{AuthorityWay, Gateway};
 use crate::tls_settings::TlsSettings;
 

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::host_keys;
+use crate::member::host_keys;
 use crate::routes::Routes;
 
 /// How a part of the process is.

@@ -7,8 +7,8 @@ use sallyport_ca::TrustBundle;
 use sallyport_wire::v1;
 
 use crate::ServerError;
-use crate::client_sightings::Sightings;
 use crate::dialling::ServeAuthority;
+use crate::member::client_sightings::Sightings;
 
 /// Makes certificates for a member of the authority's own process.
 pub(crate) type Issue = Arc<

@@ -23,7 +23,7 @@ use tracing::{Span, info};
 use crate::ServerError;
 use crate::config::{Config, TelemetrySection, host_name};
 use crate::dialling::{BoxIo, dial, handshake};
-use crate::host::certificates;
+use crate::member::host::certificates;
 use crate::tasks;
 
 /// A stopping process waits so long for the last traces; the exporter gives itself less.

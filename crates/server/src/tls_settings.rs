@@ -14,7 +14,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
 use crate::ServerError;
-use crate::host::{Credentials, HostIdentity, certificates};
+use crate::member::host::{Credentials, HostIdentity, certificates};
 use crate::proxy::PublicPage;
 
 /// What a TLS connection is accepted for.

@@ -16,8 +16,8 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
 use crate::ServerError;
-use crate::cluster_cache::ClusterCache;
-use crate::host::{Credentials, HostIdentity};
+use crate::member::cluster_cache::ClusterCache;
+use crate::member::host::{Credentials, HostIdentity};
 
 /// From the first byte to a proven user who has said which session this is.
 const PATIENCE: Duration = Duration::from_secs(15);

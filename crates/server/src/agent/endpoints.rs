@@ -22,8 +22,8 @@ use tracing::{debug, warn};
 
 use super::client_context::ClientContext;
 use crate::ServerError;
-use crate::cluster_cache::ClusterCache;
-use crate::host::{Credentials, HostIdentity};
+use crate::member::cluster_cache::ClusterCache;
+use crate::member::host::{Credentials, HostIdentity};
 
 /// Programs send their first byte together with the question for the node. Whoever waits for the other end's greeting
 /// instead wants SSH.
@@ -193,8 +193,8 @@ mod tests {
     use sallyport_sal::{KeyPurpose, Suite};
 
     use super::*;
-    use crate::cluster_cache::{Change, Held};
     use crate::config::Secret;
+    use crate::member::cluster_cache::{Change, Held};
 
     fn known() -> (Credentials, ClusterCache) {
         let directory = tempfile::tempdir().unwrap();

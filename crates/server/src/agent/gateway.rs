@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use tokio::io::copy_bidirectional_with_sizes;
 use tracing::{debug, info};
 
-use crate::cluster_cache::ClusterCache;
+use crate::member::cluster_cache::ClusterCache;
 use crate::proxy::nodes::permit;
 use crate::proxy::watcher::{Session, Watcher};
 use crate::reach::{ReachError, reach};

@@ -13,8 +13,8 @@ use tracing::{debug, warn};
 
 use super::databases::health::Found;
 use super::labels::OwnLabels;
-use crate::authority_client::AuthorityClient;
 use crate::backoff::{Backoff, chance};
+use crate::member::authority_client::AuthorityClient;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// When the authority does not say.

@@ -32,19 +32,19 @@ use self::resources::AgentResources;
 use self::tunnel::Dialling;
 use self::upload::Uploader;
 use crate::ServerError;
-use crate::authority_client::{AuthorityClient, Route};
-use crate::client_sightings::Sightings;
-use crate::cluster_cache::ClusterCache;
 use crate::config::{HostPort, NodeSection};
-use crate::confirming::Confirming;
 use crate::files::{self, Claim};
 use crate::health::Health;
-use crate::host::certificates;
-use crate::joining::{Membership, Renewal, Spread, load_or_issue, load_or_join};
 use crate::local_authority::LocalAuthority;
-use crate::reporting::Reporter;
-use crate::spool::{self, Spool};
-use crate::watching::{self, Refusals, Watching};
+use crate::member::authority_client::{AuthorityClient, Route};
+use crate::member::client_sightings::Sightings;
+use crate::member::cluster_cache::ClusterCache;
+use crate::member::confirming::Confirming;
+use crate::member::host::certificates;
+use crate::member::joining::{Membership, Renewal, Spread, load_or_issue, load_or_join};
+use crate::member::reporting::Reporter;
+use crate::member::spool::{self, Spool};
+use crate::member::watching::{self, Refusals, Watching};
 
 /// The readiness part of the policy.
 const POLICY_PART: &str = "node policy";

@@ -21,12 +21,12 @@ use tracing::warn;
 use super::client_context::ServeStream;
 use super::endpoints::{Endpoints, Native};
 use crate::ServerError;
-use crate::client_sightings::Sightings;
-use crate::cluster_cache::ClusterCache;
 use crate::config::{HostPort, NodeSection};
-use crate::directory::Known;
 use crate::files;
-use crate::host::{Credentials, certificates};
+use crate::member::client_sightings::Sightings;
+use crate::member::cluster_cache::ClusterCache;
+use crate::member::directory::Known;
+use crate::member::host::{Credentials, certificates};
 
 /// What the SSH server starts from.
 pub(crate) struct Start<'a> {
@@ -59,7 +59,7 @@ impl std::fmt::Debug for SshNode {
     }
 }
 
-fn host(identity: &crate::host::HostIdentity) -> Result<HostIdentity, ServerError> {
+fn host(identity: &crate::member::host::HostIdentity) -> Result<HostIdentity, ServerError> {
     let key = SshKeyPair::from_openssh(identity.ssh_key.expose())
         .map_err(|error| certificates("the SSH host key cannot be used", error))?;
     HostIdentity::new(&key, &identity.ssh_certificate)

@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument, warn};
 
-use crate::cluster_cache::ClusterCache;
+use crate::member::cluster_cache::ClusterCache;
 use crate::tasks;
 
 /// From this part of its life on, a proxy's certificate should have been renewed, and a tunnel is made anew to see it.

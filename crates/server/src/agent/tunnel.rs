@@ -31,11 +31,11 @@ use super::proxies::Proxy;
 use super::resources::AgentResources;
 use crate::ServerError;
 use crate::backoff::{Backoff, chance};
-use crate::cluster_cache::ClusterCache;
 use crate::config::{HostPort, TunnelCarrier};
 use crate::dialling::{CONNECT_TIMEOUT, dial, handshake};
 use crate::health::Health;
-use crate::host::Credentials;
+use crate::member::cluster_cache::ClusterCache;
+use crate::member::host::Credentials;
 use crate::telemetry;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

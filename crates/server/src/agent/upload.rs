@@ -25,8 +25,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tracing::{Instrument, debug, error, info, info_span, warn};
 
-use crate::authority_client::AuthorityClient;
 use crate::backoff::Backoff;
+use crate::member::authority_client::AuthorityClient;
 
 /// How often live recordings are looked at: what is on the authority is what survives the loss of the node.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

@@ -124,7 +124,7 @@ impl Authority {
     }
 
     /// Where clients of this process are remembered.
-    pub(crate) fn sightings(&self) -> crate::client_sightings::Sightings {
+    pub(crate) fn sightings(&self) -> crate::member::client_sightings::Sightings {
         self.services.inventory.sightings()
     }
 

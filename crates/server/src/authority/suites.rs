@@ -21,7 +21,7 @@ use crate::authority::inventory::reports::ClientInventory;
 use crate::authority::issuance::in_force::Issuance;
 use crate::authority::records::ClusterRecord;
 use crate::authority::storage::{SELF, storage};
-use crate::client_sightings::to_proto;
+use crate::member::client_sightings::to_proto;
 
 pub(crate) fn suite(name: &str) -> Result<Suite, Status> {
     name.parse().map_err(|error: UnknownSuite| Status::invalid_argument(error.to_string()))

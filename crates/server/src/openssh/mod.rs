@@ -24,16 +24,16 @@ pub use given::Given;
 pub use layout::Layout;
 pub use sshd::{Applied, Change, Plan, SshdError, apply, plan};
 
-pub use crate::host_keys::default_host_key;
+pub use crate::member::host_keys::default_host_key;
 
 use crate::ServerError;
-use crate::authority_client::{AuthorityClient, Route, first_contact};
-use crate::cluster_cache::ClusterCache;
 use crate::config::{HostPort, Secret};
-use crate::confirming;
 use crate::files;
-use crate::host::{Credentials, HostIdentity, bundle, certificates};
-use crate::joining::{announced, saying};
+use crate::member::authority_client::{AuthorityClient, Route, first_contact};
+use crate::member::cluster_cache::ClusterCache;
+use crate::member::confirming;
+use crate::member::host::{Credentials, HostIdentity, bundle, certificates};
+use crate::member::joining::{announced, saying};
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 const WHAT: &str = "openssh";

@@ -28,9 +28,9 @@ use super::open::{ClientContext, Opened};
 use super::proving;
 use super::watcher::{Session, Watcher};
 use crate::ServerError;
-use crate::client_sightings::Sightings;
-use crate::host::{Credentials, certificates};
 use crate::listener::Faults;
+use crate::member::client_sightings::Sightings;
+use crate::member::host::{Credentials, certificates};
 use crate::sessions::SessionGuard;
 
 /// Reads that logging in takes at most, with a few keys that do not fit. They are acknowledged at once: stock clients leave

@@ -17,7 +17,7 @@ use super::pass::Pass;
 use super::recording_proxy::{Enters, RecordingProxy, records_here};
 use super::servers::{DialError, header};
 use super::upstream::Upstream;
-use crate::cluster_cache::{ClusterCache, Resolved};
+use crate::member::cluster_cache::{ClusterCache, Resolved};
 
 /// Candidates that are told when a name is ambiguous, and labels of each.
 const MOST_CANDIDATES: usize = 10;

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Span, info, info_span, instrument};
 
 use super::hub::Hub;
-use crate::cluster_cache::ClusterCache;
+use crate::member::cluster_cache::ClusterCache;
 use crate::sessions::{SessionGuard, Sessions};
 
 /// Characters of a name in DNS.

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use crate::ServerError;
 use crate::config::HttpsFiles;
 use crate::files;
-use crate::host::certificates;
+use crate::member::host::certificates;
 
 /// A renewed certificate is found within this time.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);

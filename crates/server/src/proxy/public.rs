@@ -8,8 +8,8 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 
 use super::well_known;
-use crate::cluster_cache::ClusterCache;
 use crate::health::{Health, health_routes};
+use crate::member::cluster_cache::ClusterCache;
 use crate::routes::Routes;
 
 /// What the pages need to know.

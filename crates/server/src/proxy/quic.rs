@@ -19,8 +19,8 @@ use super::gateway::{Gateway, dropped, known};
 use super::peer::Peer;
 use crate::ServerError;
 use crate::files;
-use crate::host::certificates;
 use crate::listener::{Caller, HalfOpen, Slot};
+use crate::member::host::certificates;
 use crate::user_certificate;
 
 /// Where the key is kept by which clients are told that this is no longer the process that they were connected with.

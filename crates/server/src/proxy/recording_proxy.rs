@@ -41,12 +41,12 @@ use uuid::Uuid;
 use super::open::{ClientContext, Opener};
 use super::pass::Pass;
 use crate::ServerError;
-use crate::authority_client::AuthorityClient;
-use crate::client_sightings::Sightings;
-use crate::cluster_cache::ClusterCache;
-use crate::directory::Known;
 use crate::files;
-use crate::host::certificates;
+use crate::member::authority_client::AuthorityClient;
+use crate::member::client_sightings::Sightings;
+use crate::member::cluster_cache::ClusterCache;
+use crate::member::directory::Known;
+use crate::member::host::certificates;
 use crate::tasks;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);

@@ -8,7 +8,7 @@ use tracing::Span;
 
 use super::open::{ClientContext, Opener, Refused};
 use super::pass::Pass;
-use crate::cluster_cache::Resolved;
+use crate::member::cluster_cache::Resolved;
 use crate::reach::{ReachError, greeted, reach};
 
 /// Why there is none. `Display` is for the person at the other end.

@@ -33,7 +33,7 @@ use super::resources::{self, ResourceFrames, Resources};
 use super::servers::DialError;
 use super::upstream::{Upstream, UpstreamError};
 use super::watcher::{Session, Watcher};
-use crate::cluster_cache::Resolved;
+use crate::member::cluster_cache::Resolved;
 use crate::tasks;
 use crate::telemetry;
 

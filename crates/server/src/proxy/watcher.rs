@@ -18,7 +18,7 @@ use tokio::sync::watch::Receiver;
 use tokio::task::AbortHandle;
 use tracing::{Instrument, info};
 
-use crate::cluster_cache::ClusterCache;
+use crate::member::cluster_cache::ClusterCache;
 use crate::sessions::SessionGuard;
 use crate::tasks;
 

@@ -14,7 +14,7 @@ use sallyport_ca::{CaError, CaKind, Trust, known_hosts_lines, spiffe};
 use sallyport_sal::hash;
 use serde_json::json;
 
-use crate::cluster_cache::ClusterCache;
+use crate::member::cluster_cache::ClusterCache;
 use crate::routes::Routes;
 
 /// How long a copy may be used. A new key is trusted for longer than that before it signs.

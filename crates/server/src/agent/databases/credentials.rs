@@ -28,9 +28,9 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::passwords::PasswordFile;
-use crate::authority_client::AuthorityClient;
-use crate::cluster_cache::ClusterCache;
 use crate::config::danger::Danger;
+use crate::member::authority_client::AuthorityClient;
+use crate::member::cluster_cache::ClusterCache;
 
 /// How long the authority may take for a certificate.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);

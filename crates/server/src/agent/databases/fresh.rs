@@ -13,8 +13,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::ServerError;
-use crate::cluster_cache::ClusterCache;
-use crate::host::Credentials;
+use crate::member::cluster_cache::ClusterCache;
+use crate::member::host::Credentials;
 
 /// Why the peer of a stream is not taken for a proxy.
 #[derive(Debug, thiserror::Error)]

@@ -34,10 +34,10 @@ use self::credentials::AgentCredentials;
 use self::passwords::PasswordFile;
 use super::end_to_end::{Endpoint, Proven};
 use crate::ServerError;
-use crate::authority_client::AuthorityClient;
-use crate::cluster_cache::ClusterCache;
 use crate::config::NodeSection;
-use crate::host::Credentials;
+use crate::member::authority_client::AuthorityClient;
+use crate::member::cluster_cache::ClusterCache;
+use crate::member::host::Credentials;
 
 /// How long a database may take to be reached and to let somebody in.
 const PATIENCE: Duration = Duration::from_secs(15);

@@ -30,8 +30,8 @@ use tracing::{Span, info, info_span, warn};
 use self::client::Client;
 use self::refusal::Refusal;
 use super::end_to_end::{Endpoint, Proven};
-use crate::cluster_cache::ClusterCache;
-use crate::host::Credentials;
+use crate::member::cluster_cache::ClusterCache;
+use crate::member::host::Credentials;
 use crate::proxy::open::shown;
 
 /// What users read whose session is cut when this agent stops.

@@ -5,7 +5,7 @@ use sallyport_access::{HostId, Labels, NodeName, OpenSshServer, ServerTrust, yam
 use sallyport_ca::{CaError, keys};
 
 use crate::config::HostPort;
-use crate::host_keys::default_host_key;
+use crate::member::host_keys::default_host_key;
 
 /// The `sub_kind` of these nodes.
 pub(crate) const SUB_KIND: &str = "openssh";

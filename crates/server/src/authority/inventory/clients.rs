@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 
 use crate::authority::storage::PAGE;
-use crate::client_sightings::{MOST_NAMES, Report, remember};
+use crate::member::client_sightings::{MOST_NAMES, Report, remember};
 
 /// Clients that are remembered. One takes about 2 KiB.
 const MOST_CLIENTS: usize = 10_000;

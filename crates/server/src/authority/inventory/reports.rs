@@ -11,7 +11,7 @@ use tonic::Status;
 
 use crate::authority::inventory::clients::{ClientRecord, Clients};
 use crate::authority::storage::storage;
-use crate::client_sightings::{MOST_REPORTED, Report, Sightings, UnknownClient, from_proto};
+use crate::member::client_sightings::{MOST_REPORTED, Report, Sightings, UnknownClient, from_proto};
 
 /// Why a host's report of clients is not taken.
 #[derive(Debug, thiserror::Error)]

@@ -15,7 +15,7 @@ use crate::authority::catalogue::register::{Catalogue, DatabaseRegister};
 use crate::authority::hosts::registry::HostRegistry;
 use crate::authority::reports::budgets::Budgets;
 use crate::authority::sessions::running::LiveSessions;
-use crate::spool::MAY_NOT_REPORT;
+use crate::member::spool::MAY_NOT_REPORT;
 
 /// The name of events whose code this version does not know.
 const UNKNOWN: &str = "unknown";

@@ -17,10 +17,10 @@ use tokio_rustls::rustls::client::Resumption;
 use tracing::{Span, warn};
 
 use crate::ServerError;
-use crate::authority_client::AuthorityClient;
-use crate::cluster_cache::ClusterCache;
 use crate::dialling::handshake;
-use crate::host::{Credentials, certificates};
+use crate::member::authority_client::AuthorityClient;
+use crate::member::cluster_cache::ClusterCache;
+use crate::member::host::{Credentials, certificates};
 use crate::proxy::client::{Client, Source, Target};
 
 /// How long the authority may take for a certificate; ten wait at a time.

@@ -17,8 +17,8 @@ use super::cancels::{Cancels, Registered};
 use super::fresh::FreshKeys;
 use super::word::Words;
 use crate::ServerError;
-use crate::cluster_cache::{ClusterCache, Resolved};
-use crate::host::Credentials;
+use crate::member::cluster_cache::{ClusterCache, Resolved};
+use crate::member::host::Credentials;
 use crate::proxy::open::Opener;
 
 /// The ways to databases.

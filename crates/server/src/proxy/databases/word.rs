@@ -11,7 +11,7 @@ use sallyport_wire::v1::DatabaseOpening;
 use time::OffsetDateTime;
 
 use crate::ServerError;
-use crate::host::{Credentials, HostIdentity, certificates};
+use crate::member::host::{Credentials, HostIdentity, certificates};
 
 /// An identity, and the key that was read of it.
 type Read = (Arc<HostIdentity>, Arc<dyn Signer>);

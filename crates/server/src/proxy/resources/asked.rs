@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 use tracing::{Span, info};
 
 use super::error::ResourceError;
-use crate::cluster_cache::Resolved;
+use crate::member::cluster_cache::Resolved;
 use crate::proxy::open::{Asks, ClientContext, Opener, shown};
 
 /// A resource that a client asks for.

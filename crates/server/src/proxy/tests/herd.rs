@@ -17,7 +17,7 @@ use crate::agent::gateway::Gateway;
 use crate::agent::tunnel::Dialling;
 use crate::config::{HostPort, Limits, TunnelCarrier};
 use crate::health::Health;
-use crate::host::Credentials;
+use crate::member::host::Credentials;
 
 /// Enough for every second of their return to have its share; how pauses spread a thousand is tested beside the pauses.
 const AGENTS: usize = 200;

@@ -41,11 +41,11 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 use uuid::Uuid;
 
-use crate::client_sightings::Sightings;
-use crate::cluster_cache::{Change, Held};
 use crate::config::{Limits, ProxySection};
 use crate::health::Health;
 use crate::local_authority::LocalAuthority;
+use crate::member::client_sightings::Sightings;
+use crate::member::cluster_cache::{Change, Held};
 use crate::proxy::{Service, Start};
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{PATIENCE, Rig, authority};
 use crate::config::{HostPort, ProxySection, Secret};
 use crate::health::Health;
-use crate::host::HostIdentity;
+use crate::member::host::HostIdentity;
 use crate::proxy::Start;
 
 impl Rig {

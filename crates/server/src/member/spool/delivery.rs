@@ -17,9 +17,9 @@ use time::OffsetDateTime;
 use tonic::Status;
 use tracing::{debug, error, warn};
 
-use crate::authority_client::AuthorityClient;
 use crate::backoff::Backoff;
 use crate::files;
+use crate::member::authority_client::AuthorityClient;
 
 const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);

@@ -24,10 +24,10 @@ use tonic::codegen::Service;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::ServerError;
-use crate::cluster_cache::ClusterCache;
 use crate::config::HostPort;
 use crate::dialling::{BoxIo, CONNECT_TIMEOUT, ServeAuthority, dial, handshake};
-use crate::host::Credentials;
+use crate::member::cluster_cache::ClusterCache;
+use crate::member::host::Credentials;
 use crate::tasks;
 use crate::telemetry;
 
@@ -200,7 +200,7 @@ pub(crate) async fn first_contact(
 ) -> Result<Channel, ServerError> {
     let refused = |problem: String, fix: String| ServerError::Join { what: "this host", problem, fix };
     let config = sallyport_ca::tls::pinned_client_config(pin, &[alpn::AUTH])
-        .map_err(|error| crate::host::certificates("cannot use the CA pin", error))?;
+        .map_err(|error| crate::member::host::certificates("cannot use the CA pin", error))?;
     let config = Arc::new(config);
     let server = sallyport_ca::server_name(HostRole::Auth, cluster);
     // Connected here already, so that the person reads why and not "transport error".

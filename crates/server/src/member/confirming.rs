@@ -14,11 +14,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::ServerError;
-use crate::authority_client::AuthorityClient;
 use crate::backoff::{Backoff, chance};
-use crate::cluster_cache::ClusterCache;
-use crate::host::Credentials;
-use crate::joining::Spread;
+use crate::member::authority_client::AuthorityClient;
+use crate::member::cluster_cache::ClusterCache;
+use crate::member::host::Credentials;
+use crate::member::joining::Spread;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// When the authority does not say.

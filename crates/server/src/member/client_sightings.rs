@@ -26,7 +26,7 @@ use tokio_rustls::rustls::{self, PeerIncompatible};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::authority_client::AuthorityClient;
+use crate::member::authority_client::AuthorityClient;
 
 /// Entries of one process. One takes about 2 KiB.
 const MOST_ENTRIES: usize = 1024;

@@ -9,8 +9,8 @@ use sallyport_ssh::capabilities::Sighting;
 use sallyport_ssh::node::Directory;
 use tokio::sync::watch;
 
-use crate::client_sightings::Sightings;
-use crate::cluster_cache::ClusterCache;
+use crate::member::client_sightings::Sightings;
+use crate::member::cluster_cache::ClusterCache;
 
 /// The view of one node.
 #[derive(Debug)]

@@ -20,7 +20,8 @@ use tracing::warn;
 
 use crate::ServerError;
 use crate::config::Secret;
-use crate::{files, host_keys};
+use crate::files;
+use crate::member::host_keys;
 
 /// What a host proves itself with.
 #[derive(Debug, Clone)]

@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tracing::{Instrument, debug, info, info_span};
 
-use crate::authority_client::AuthorityClient;
 use crate::backoff::Backoff;
+use crate::member::authority_client::AuthorityClient;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);

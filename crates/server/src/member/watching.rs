@@ -16,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 use tracing::{Instrument, debug, error, info, info_span, warn};
 
-use crate::authority_client::AuthorityClient;
 use crate::backoff::Backoff;
-use crate::cluster_cache::{self, ClusterCache, Held};
 use crate::files;
 use crate::health::Health;
+use crate::member::authority_client::AuthorityClient;
+use crate::member::cluster_cache::{self, ClusterCache, Held};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);

@@ -28,8 +28,8 @@ use tracing::{error, warn};
 use uuid::Uuid;
 
 use crate::ServerError;
-use crate::authority_client::AuthorityClient;
 use crate::files;
+use crate::member::authority_client::AuthorityClient;
 
 /// Events that may wait for the disk.
 const QUEUE_EVENTS: usize = 8_192;

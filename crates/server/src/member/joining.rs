@@ -17,13 +17,13 @@ use tonic::transport::Channel;
 use tracing::{info, instrument, warn};
 
 use crate::ServerError;
-use crate::authority_client::{AuthorityClient, first_contact};
 use crate::backoff::{Backoff, chance};
-use crate::cluster_cache::ClusterCache;
 use crate::config::{HostPort, JoinConfig};
-use crate::host::{Credentials, FreshKeys, HostIdentity, certificates};
-use crate::host_keys;
 use crate::local_authority::{Issue, LocalAuthority};
+use crate::member::authority_client::{AuthorityClient, first_contact};
+use crate::member::cluster_cache::ClusterCache;
+use crate::member::host::{Credentials, FreshKeys, HostIdentity, certificates};
+use crate::member::host_keys;
 
 /// An answer to a join or renewal takes two signatures.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
