@@ -3,10 +3,10 @@
 
 mod drive;
 mod halves;
+mod requests;
 mod stream;
 
 use std::io;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sallyport_ca::CaError;
@@ -28,8 +28,9 @@ use crate::capabilities::IDENTIFICATION;
 use crate::pipelined::{Breach, Event, HostKey, Limits, Machine, Opening};
 use crate::{BoxedStream, Stream};
 use drive::{Driver, Ends, Start};
-pub(super) use halves::{BLOCK_BYTES, GOODBYE, Halves, Input, Outgoing, Told};
-use halves::{Goodbye, PIECES_AHEAD, Proof, QUEUED_PIECES, QUEUED_REQUESTS, Taken};
+pub(super) use halves::{BLOCK_BYTES, GOODBYE, Halves, Input, Outgoing};
+use halves::{Goodbye, PIECES_AHEAD, Proof, QUEUED_PIECES, Taken};
+use requests::Requests;
 pub(super) use stream::{NoStream, SubsystemStream};
 
 /// The line of a pipelined connection.
@@ -149,15 +150,15 @@ impl Line {
     pub(super) async fn start(&self, request: SessionRequest) -> Option<Result<Halves, ClientError>> {
         let start = self.start.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let (typed, typing) = mpsc::channel(QUEUED_PIECES);
-        let (told, hears) = mpsc::channel(QUEUED_REQUESTS);
+        let requests = Arc::new(Requests::default());
         let (showing, output) = mpsc::channel(PIECES_AHEAD);
         let taken = Arc::new(Taken::default());
         let (outcome, answer) = oneshot::channel();
-        let ends = Ends { typed: typing, told: hears, output: showing, taken: taken.clone() };
+        let ends = Ends { typed: typing, requests: requests.clone(), output: showing, taken: taken.clone() };
         start.send(Start { request, ends, outcome, span: Span::current() }).ok()?;
         let answer = answer.await.ok()?;
         let holds = || self.goodbyes.clone();
-        let input = Input { typed, told, requests: AtomicU64::new(0), _holds: holds() };
+        let input = Input { typed, requests, _holds: holds() };
         Some(answer.map(|()| Halves { input, output: Outgoing { output, taken, _holds: holds() } }))
     }
 

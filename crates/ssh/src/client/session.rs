@@ -124,7 +124,7 @@ impl SessionInput {
                 channel.window_change(columns, rows, width, height).await.map_err(|_| Gone)
             }
             Writing::Native(channel) => channel.urgent(Frame::Resize(channel.id(), size)).await,
-            Writing::Pipelined(input) => input.tell(pipelined::Told::Resize(size)).await,
+            Writing::Pipelined(input) => input.resize(size),
         };
         sent.map_err(|_| self.connection.lost())
     }
@@ -137,7 +137,7 @@ impl SessionInput {
         let sent = match &self.channel {
             Writing::Ssh(channel) => channel.signal(signal_names::named(name)).await.map_err(|_| Gone),
             Writing::Native(channel) => channel.urgent(Frame::Signal(channel.id(), name.to_owned())).await,
-            Writing::Pipelined(input) => input.tell(pipelined::Told::Signal(name.to_owned())).await,
+            Writing::Pipelined(input) => input.signal(name),
         };
         sent.map_err(|_| self.connection.lost())
     }
@@ -153,9 +153,7 @@ impl SessionInput {
                 channel.abort();
                 Ok(())
             }
-            Writing::Pipelined(input) => {
-                input.tell(pipelined::Told::Close).await.map_err(|_| self.connection.lost())
-            }
+            Writing::Pipelined(input) => input.close().map_err(|_| self.connection.lost()),
         }
     }
 }

@@ -15,14 +15,15 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{Span, debug, info_span};
 
-use super::halves::{BLOCK_BYTES, GOODBYE, Goodbye, Proof, Taken, Told, Typed, expired};
+use super::halves::{BLOCK_BYTES, GOODBYE, Goodbye, Proof, Taken, Typed, expired};
+use super::requests::{Request, Requests};
 use crate::Stream;
 use crate::client::error::ClientError;
 use crate::client::events::Said;
 use crate::client::phases::PHASE;
 use crate::client::request::{Exit, Output, SessionRequest};
 use crate::client::settings::{KEEPALIVES_UNANSWERED, Settings};
-use crate::pipelined::message::Told as Ending;
+use crate::pipelined::message::Told;
 use crate::pipelined::{Asked, Breach, Event, Machine};
 
 /// Bytes that wait to be written before no more input, sizes and signals are taken.
@@ -42,7 +43,7 @@ pub(super) struct Start {
 /// The connection's ends of what the session's two halves have.
 pub(super) struct Ends {
     pub(super) typed: mpsc::Receiver<Typed>,
-    pub(super) told: mpsc::Receiver<Told>,
+    pub(super) requests: Arc<Requests>,
     pub(super) output: mpsc::Sender<Output>,
     pub(super) taken: Arc<Taken>,
 }
@@ -78,15 +79,13 @@ pub(super) struct Driver {
     logged_in: bool,
     /// The host has said why it ends the connection.
     dismissed: bool,
-    /// Sizes and signals that were sent.
-    requests: u64,
 }
 
 impl Driver {
     pub(super) fn new(machine: Machine, proof: Proof, settings: &Settings, said: Arc<Said>) -> Self {
         let (host, keepalive) = (settings.host.clone(), settings.keepalive);
-        let (running, logged_in, dismissed, requests) = (None, false, false, 0);
-        Self { machine, proof, host, keepalive, said, running, logged_in, dismissed, requests }
+        let (running, logged_in, dismissed) = (None, false, false);
+        Self { machine, proof, host, keepalive, said, running, logged_in, dismissed }
     }
 
     pub(super) async fn run<S: Stream>(
@@ -129,7 +128,7 @@ impl Driver {
     ) -> Result<(), End> {
         let mut starting = Some(starting);
         let mut typed: Option<mpsc::Receiver<Typed>> = None;
-        let mut hears: Option<mpsc::Receiver<Told>> = None;
+        let mut requests: Option<Arc<Requests>> = None;
         let mut failed: Option<Breach> = None;
         let mut buffer = BytesMut::with_capacity(BLOCK_BYTES);
         let mut unflushed = false;
@@ -168,14 +167,20 @@ impl Driver {
                     buffer.clear();
                 }
                 goodbye = parting.recv() => {
+                    if stands {
+                        // What was asked for before goes first.
+                        self.ask(&requests).map_err(End::Broken)?;
+                    }
                     self.machine.disconnect();
                     *farewell = goodbye;
                     return Ok(());
                 }
-                told = next(&mut hears), if stands && waits < INPUT_AHEAD_BYTES => match told {
-                    Some(told) => self.told(told).map_err(End::Broken)?,
-                    None => hears = None,
-                },
+                () = asked(&requests), if stands && waits < INPUT_AHEAD_BYTES => {
+                    self.ask(&requests).map_err(End::Broken)?;
+                    if requests.as_ref().is_some_and(|requests| requests.closes()) {
+                        self.machine.close().map_err(End::Broken)?;
+                    }
+                }
                 () = news(&self.running) => {
                     let taken = self.running.as_ref().map_or(0, |running| running.taken.bytes());
                     if stands {
@@ -184,16 +189,12 @@ impl Driver {
                 }
                 next = next(&mut typed), if takes_input => {
                     // A line that is typed after the terminal has got another size is read at that size.
-                    if let Some(Typed::Data { requests, .. }) = next {
-                        while self.requests < requests
-                            && let Some(told) = hears.as_mut().and_then(|hears| hears.try_recv().ok())
-                        {
-                            self.told(told).map_err(End::Broken)?;
-                        }
-                    }
                     match next {
                         Some(_) if discards => {}
-                        Some(Typed::Data { bytes, .. }) => self.machine.input(bytes).map_err(End::Broken)?,
+                        Some(Typed::Data(bytes)) => {
+                            self.ask(&requests).map_err(End::Broken)?;
+                            self.machine.input(bytes).map_err(End::Broken)?;
+                        }
                         Some(Typed::Eof) => self.machine.end_input().map_err(End::Broken)?,
                         None => typed = None,
                     }
@@ -202,7 +203,7 @@ impl Driver {
                     starting = None;
                     if let Some(Start { request, ends, outcome, span }) = start {
                         let begun = self.machine.log_in(&self.proof.login(), &self.proof.signature, &request);
-                        (typed, hears) = (Some(ends.typed), Some(ends.told));
+                        (typed, requests) = (Some(ends.typed), Some(ends.requests));
                         let (output, taken, outcome) = (Some(ends.output), ends.taken, Some(outcome));
                         let phase = info_span!(target: PHASE, parent: &span, "ssh.authentication");
                         self.running = Some(Running { output, taken, outcome, exit: None, span, phase });
@@ -222,18 +223,15 @@ impl Driver {
         }
     }
 
-    fn told(&mut self, told: Told) -> Result<(), Breach> {
-        match told {
-            Told::Resize(size) => {
-                self.requests += 1;
-                self.machine.resize(size)
+    /// Sends the sizes and signals that wait.
+    fn ask(&mut self, requests: &Option<Arc<Requests>>) -> Result<(), Breach> {
+        while let Some(request) = requests.as_ref().and_then(|requests| requests.next()) {
+            match request {
+                Request::Resize(size) => self.machine.resize(size)?,
+                Request::Signal(name) => self.machine.signal(&name)?,
             }
-            Told::Signal(name) => {
-                self.requests += 1;
-                self.machine.signal(&name)
-            }
-            Told::Close => self.machine.close(),
         }
+        Ok(())
     }
 
     /// Passes on what has happened, while the reader of the output has room. Whether it has some left.
@@ -290,8 +288,8 @@ impl Driver {
                     self.machine.took(length)?;
                 }
             }
-            Event::Told(Ending::Status(status)) => self.exit(Exit::Status(status)),
-            Event::Told(Ending::Signal { name, core_dumped, words }) => {
+            Event::Told(Told::Status(status)) => self.exit(Exit::Status(status)),
+            Event::Told(Told::Signal { name, core_dumped, words }) => {
                 self.exit(Exit::Signal { name, core_dumped, message: words });
             }
             Event::Closed => {
@@ -358,6 +356,13 @@ async fn push<W: AsyncWrite + Unpin>(writer: &mut W, out: &mut BytesMut) -> io::
 async fn next<T>(queue: &mut Option<mpsc::Receiver<T>>) -> Option<T> {
     match queue {
         Some(queue) => queue.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn asked(requests: &Option<Arc<Requests>>) {
+    match requests {
+        Some(requests) => requests.news().await,
         None => std::future::pending().await,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use bytes::Bytes;
 use time::OffsetDateTime;
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use super::requests::Requests;
 use crate::client::request::Output;
 use crate::pipelined::Login;
 use crate::session::{Gone, Size};
@@ -21,18 +22,9 @@ pub(in crate::client) const BLOCK_BYTES: usize = 64 * 1024;
 
 /// Pieces of standard input that wait for the server.
 pub(super) const QUEUED_PIECES: usize = 4;
-/// Sizes and signals that wait for the server.
-pub(super) const QUEUED_REQUESTS: usize = 16;
 /// Pieces of output that nothing has taken, before no more is read of the server. The window bounds their bytes, and not that
 /// of what holds each of them.
 pub(super) const PIECES_AHEAD: usize = 1024;
-
-/// What a session's holder tells the connection, apart from standard input.
-pub(in crate::client) enum Told {
-    Resize(Size),
-    Signal(String),
-    Close,
-}
 
 /// The end of the connection, from this side; answered when it is written. The connection ends as well when all senders of
 /// these are gone.
@@ -64,11 +56,7 @@ impl Taken {
 
 /// Standard input.
 pub(in crate::client) enum Typed {
-    Data {
-        bytes: Bytes,
-        /// Sizes and signals that were told before, and go first.
-        requests: u64,
-    },
+    Data(Bytes),
     Eof,
 }
 
@@ -103,9 +91,7 @@ pub(in crate::client) struct Halves {
 /// What goes into a session.
 pub(in crate::client) struct Input {
     pub(super) typed: mpsc::Sender<Typed>,
-    pub(super) told: mpsc::Sender<Told>,
-    /// Sizes and signals that were told.
-    pub(super) requests: AtomicU64,
+    pub(super) requests: Arc<Requests>,
     pub(super) _holds: mpsc::Sender<Goodbye>,
 }
 
@@ -130,20 +116,31 @@ pub(in crate::client) struct Outgoing {
 
 impl Input {
     pub(in crate::client) async fn data(&self, bytes: Bytes) -> Result<(), Gone> {
-        let requests = self.requests.load(Ordering::Acquire);
-        self.typed.send(Typed::Data { bytes, requests }).await.map_err(|_| Gone)
+        self.typed.send(Typed::Data(bytes)).await.map_err(|_| Gone)
     }
 
     pub(in crate::client) async fn eof(&self) -> Result<(), Gone> {
         self.typed.send(Typed::Eof).await.map_err(|_| Gone)
     }
 
-    /// Waits while the server takes nothing, and many wait already.
-    pub(in crate::client) async fn tell(&self, told: Told) -> Result<(), Gone> {
-        let request = matches!(told, Told::Resize(_) | Told::Signal(_));
-        self.told.send(told).await.map_err(|_| Gone)?;
-        self.requests.fetch_add(request.into(), Ordering::Release);
-        Ok(())
+    pub(in crate::client) fn resize(&self, size: Size) -> Result<(), Gone> {
+        self.requests.resize(size);
+        self.stands()
+    }
+
+    pub(in crate::client) fn signal(&self, name: &str) -> Result<(), Gone> {
+        self.requests.signal(name);
+        self.stands()
+    }
+
+    pub(in crate::client) fn close(&self) -> Result<(), Gone> {
+        self.requests.close();
+        self.stands()
+    }
+
+    /// Whether the connection's task takes anything yet.
+    fn stands(&self) -> Result<(), Gone> {
+        if self.typed.is_closed() { Err(Gone) } else { Ok(()) }
     }
 
     pub(super) fn into_typed(self) -> mpsc::Sender<Typed> {

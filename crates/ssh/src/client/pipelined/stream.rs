@@ -86,7 +86,7 @@ impl AsyncWrite for SubsystemStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_place(cx))?;
         let piece = data.get(..data.len().min(BLOCK_BYTES)).unwrap_or_default();
-        self.send(Typed::Data { bytes: Bytes::copy_from_slice(piece), requests: 0 })?;
+        self.send(Typed::Data(Bytes::copy_from_slice(piece)))?;
         Poll::Ready(Ok(piece.len()))
     }
 
