@@ -1,13 +1,15 @@
 //! A running session and the terminal or the pipes it is connected to.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use sallyport_ssh::client::{Exit as Ended, Output, Session, SessionInput, SessionOutput};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
 
 use super::escape::{Command, Escapes, Piece};
 use super::link::Link;
@@ -21,6 +23,9 @@ const CHUNK_BYTES: usize = 32 * 1024;
 
 /// As ssh: what kept the command from running or from telling how it ended.
 const FAILED: u8 = 255;
+
+/// How long a node that takes nothing may keep the session from being closed.
+const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
 const HELP: &str = "Supported escape sequences:\r\n \
      ~.   - end the connection\r\n \
@@ -86,6 +91,8 @@ pub(super) async fn run(
     let mut sending = tokio::spawn(send_input(input.clone(), typed, commands_in));
     let mut resized = signal(SignalKind::window_change()).doing("watch the window's size")?;
     let mut deaths = Deaths::watch()?;
+    let (sized, changed) = (Arc::new(Notify::new()), input.clone());
+    let sizing = tokio::spawn(send_sizes(changed, sized.clone()));
     let mut stderr = tokio::io::stderr();
     let mut delivered = Box::pin(deliver(&input, &mut output, &raw));
 
@@ -93,10 +100,7 @@ pub(super) async fn run(
     let ended = loop {
         tokio::select! {
             ended = &mut delivered => break ended,
-            _ = resized.recv(), if with_terminal => {
-                // A lost connection is told by the output.
-                let _ = input.resize(terminal::window_size()).await;
-            }
+            _ = resized.recv(), if with_terminal => sized.notify_one(),
             Some(command) = commands.recv() => match command {
                 Command::Disconnect => {
                     terminal::restore();
@@ -110,7 +114,7 @@ pub(super) async fn run(
                 }
                 Command::Suspend => if let Some(raw) = &raw {
                     raw.suspend()?;
-                    let _ = input.resize(terminal::window_size()).await;
+                    sized.notify_one();
                 }
             },
             number = deaths.next() => {
@@ -121,6 +125,8 @@ pub(super) async fn run(
         }
     };
     drop(delivered);
+    sizing.abort();
+    let _ = sizing.await;
     sending.abort();
     let _ = (&mut sending).await;
     let was_raw = raw.is_some();
@@ -136,7 +142,7 @@ async fn deliver(input: &SessionInput, output: &mut SessionOutput, raw: &Option<
             Output::Stdout(data) => {
                 if stdout.write_all(&data).await.is_err() || stdout.flush().await.is_err() {
                     // The reader has gone away, as in `… | head`: so does the session.
-                    let _ = input.close().await;
+                    let _ = timeout(CLOSE_WAIT, input.close()).await;
                     break;
                 }
             }
@@ -159,6 +165,15 @@ async fn deliver(input: &SessionInput, output: &mut SessionOutput, raw: &Option<
         }
     }
     Ended::Unknown
+}
+
+/// Tells the node the terminal's size each time it has changed: the latest, where the node takes nothing for a while.
+async fn send_sizes(input: SessionInput, changed: Arc<Notify>) {
+    loop {
+        changed.notified().await;
+        // A lost connection is told by the output.
+        let _ = input.resize(terminal::window_size()).await;
+    }
 }
 
 /// A line on stderr while the terminal may be raw.
