@@ -57,8 +57,8 @@ pub struct Record {
     how: How,
     /// None when it could not be made.
     recorder: Option<Recorder>,
-    /// Whether the recording has ended. Its end is the last thing in it: who records holds this for reading, who ends it
-    /// for writing. Tokio's own, which is made to be held while something is waited for.
+    /// Whether the recording has ended. Its end is the last thing in it: who records holds this for reading, who sets
+    /// it for writing. Tokio's own, which is made to be held while something is waited for.
     over: RwLock<bool>,
     failed: AtomicBool,
 }
@@ -206,8 +206,8 @@ impl Record {
     /// Ends the recording; returns when it is on disk. What is recorded later is not in it.
     pub async fn finish(&self, exit: Exit) {
         let Some(recorder) = &self.recorder else { return };
-        let mut over = self.over.write().await;
-        if std::mem::replace(&mut *over, true) {
+        // The lock is given back before the disk is waited for: those who come later are told at once that it is over.
+        if std::mem::replace(&mut *self.over.write().await, true) {
             return;
         }
         if let Err(error) = recorder.finish(exit).await {

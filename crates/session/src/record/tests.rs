@@ -59,6 +59,25 @@ async fn the_end_is_the_last_thing_in_a_recording() {
     assert!(stand.codes().is_empty(), "{:?}", stand.codes());
 }
 
+/// Who joined is told goodbye, and forwarded connections end, while the disk is still waited for.
+#[tokio::test]
+async fn nothing_waits_for_the_end_of_a_recording_to_be_on_disk() {
+    let stand = Stand::new();
+    let record = stand.begin(RecordPolicy::Strict).await.unwrap();
+    let mut finishing = std::pin::pin!(record.finish(Exit::Status(3)));
+    assert!(waits(finishing.as_mut()).await);
+    let late = record.note(Body::Note { text: "late".to_owned() });
+    let told = std::pin::pin!(late);
+    assert!(!waits(told).await, "a note waits for the end to be on disk");
+    finishing.await;
+    assert_eq!(stand.frames().pop(), Some(Body::Exit(Exit::Status(3))));
+}
+
+/// Whether a future still waits after one turn.
+async fn waits<F: Future>(mut future: std::pin::Pin<&mut F>) -> bool {
+    std::future::poll_fn(|cx| std::task::Poll::Ready(future.as_mut().poll(cx).is_pending())).await
+}
+
 #[tokio::test]
 async fn a_recording_that_cannot_be_made_keeps_strict_sessions_out_and_lets_others_go_on() {
     let stand = Stand::new();
