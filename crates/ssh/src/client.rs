@@ -23,6 +23,7 @@ mod pipelined;
 mod refusals;
 mod remotes;
 mod request;
+mod requests;
 mod session;
 mod settings;
 mod socks;
@@ -48,6 +49,7 @@ pub use opening::{DirectStream, SftpStream};
 pub use phases::PHASE;
 pub use remotes::Report;
 pub use request::{Exit, Output, SessionRequest};
+pub(crate) use requests::{Request, Requests};
 /// The number of a terminal mode (RFC 4254 §8), for [`Terminal::modes`].
 pub use russh::Pty as TerminalMode;
 pub use session::{Session, SessionInput, SessionOutput};

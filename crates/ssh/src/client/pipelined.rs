@@ -3,7 +3,6 @@
 
 mod drive;
 mod halves;
-mod requests;
 mod stream;
 
 use std::io;
@@ -23,6 +22,7 @@ use super::error::ClientError;
 use super::events::{Said, believe, plain};
 use super::phases::Exchange;
 use super::request::SessionRequest;
+use super::requests::Requests;
 use super::settings::{Settings, Whom};
 use crate::capabilities::IDENTIFICATION;
 use crate::pipelined::{Breach, Event, HostKey, Limits, Machine, Opening};
@@ -30,7 +30,6 @@ use crate::{BoxedStream, Stream};
 use drive::{Driver, Ends, Start};
 pub(super) use halves::{BLOCK_BYTES, GOODBYE, Halves, Input, Outgoing};
 use halves::{Goodbye, PIECES_AHEAD, Proof, QUEUED_PIECES, Taken};
-use requests::Requests;
 pub(super) use stream::{NoStream, SubsystemStream};
 
 /// The line of a pipelined connection.

@@ -16,12 +16,12 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{Span, debug, info_span};
 
 use super::halves::{BLOCK_BYTES, GOODBYE, Goodbye, Proof, Taken, Typed, expired};
-use super::requests::{Request, Requests};
 use crate::Stream;
 use crate::client::error::ClientError;
 use crate::client::events::Said;
 use crate::client::phases::PHASE;
 use crate::client::request::{Exit, Output, SessionRequest};
+use crate::client::requests::{Request, Requests};
 use crate::client::settings::{KEEPALIVES_UNANSWERED, Settings};
 use crate::pipelined::message::Told;
 use crate::pipelined::{Asked, Breach, Event, Machine};

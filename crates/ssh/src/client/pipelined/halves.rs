@@ -10,8 +10,8 @@ use bytes::Bytes;
 use time::OffsetDateTime;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::requests::Requests;
 use crate::client::request::Output;
+use crate::client::requests::Requests;
 use crate::pipelined::Login;
 use crate::session::{Gone, Size};
 

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::again::again;
-use crate::client::{self, Connection, Session, SessionInput, SessionOutput};
+use crate::client::{self, Connection, Request, Requests, Session, SessionInput, SessionOutput};
 use crate::node::endpoint::REFUSED_STATUS;
 use crate::session::{
     Channel, Early, Ended, Ends, Exit, Happening, Incoming, Input, Observer, Output, QUEUED_PIECES, Signal,
@@ -116,17 +116,21 @@ pub(super) async fn carry(
         bytes_out: AtomicU64::new(0),
     };
     let (queue, queued) = mpsc::channel(QUEUED_PIECES);
+    let requests = Requests::default();
     let early = {
-        let inbound = carrying.read_client(input, queue, &to_server);
+        let inbound = carrying.read_client(input, queue, &requests);
+        let asking = ask_server(&requests, &to_server);
         let feed = carrying.feed_server(queued, &to_server);
         let outbound = carrying.read_server(&mut from_server);
-        tokio::pin!(inbound, feed, outbound);
+        tokio::pin!(inbound, asking, feed, outbound);
         let mut fed = false;
         loop {
             tokio::select! {
                 biased;
                 ended = &mut outbound => break ended.err(),
                 early = &mut inbound => break Some(early),
+                // Before the input: a line that is typed after the terminal has got another size is read at that size.
+                () = &mut asking => {}
                 () = &mut feed, if !fed => fed = true,
             }
         }
@@ -139,7 +143,7 @@ pub(super) async fn carry(
             tokio::pin!(cut_off);
             tokio::select! {
                 reason = &mut cut_off => reason,
-                ended = hung_up(&to_server, &mut from_server, &mut hang_up.told) => {
+                ended = hung_up(&to_server, &requests, &mut from_server, &mut hang_up.told) => {
                     runs = !ended;
                     cut_off.await
                 }
@@ -170,9 +174,35 @@ pub(super) async fn carry(
     }
 }
 
+/// Sends sizes and signals at the pace the server takes them, apart from what reads the client: its cut is heard meanwhile.
+async fn ask_server(requests: &Requests, to_server: &SessionInput) {
+    loop {
+        requests.news().await;
+        pass_on(requests, to_server).await;
+    }
+}
+
+/// Sends the sizes and signals that wait.
+async fn pass_on(requests: &Requests, to_server: &SessionInput) {
+    while let Some(request) = requests.next() {
+        let _ = match request {
+            Request::Resize(size) => to_server.resize(size).await,
+            Request::Signal(name) => to_server.signal(&name).await,
+        };
+    }
+}
+
 /// Tells what the session runs that its client has gone. Whether the server says that it has ended.
-async fn hung_up(to_server: &SessionInput, from_server: &mut SessionOutput, told: &mut bool) -> bool {
-    let tell = async { *told = to_server.signal("HUP").await.is_ok() };
+async fn hung_up(
+    to_server: &SessionInput,
+    requests: &Requests,
+    from_server: &mut SessionOutput,
+    told: &mut bool,
+) -> bool {
+    let tell = async {
+        pass_on(requests, to_server).await;
+        *told = to_server.signal("HUP").await.is_ok();
+    };
     tokio::join!(tell, exit_of(from_server)).1
 }
 
@@ -252,7 +282,7 @@ impl Carrying<'_> {
         &self,
         mut input: Box<dyn Input>,
         queue: mpsc::Sender<Bytes>,
-        to_server: &SessionInput,
+        requests: &Requests,
     ) -> Early {
         let mut queue = Some(queue);
         loop {
@@ -273,14 +303,14 @@ impl Carrying<'_> {
                 }
                 Some(Incoming::Eof) => queue = None,
                 Some(Incoming::Resize(size)) => {
-                    let _ = to_server.resize(size).await;
+                    requests.resize(size);
                     if let Err(stop) = self.observer.happened(Happening::Resize(size)).await {
                         return stop.into();
                     }
                 }
                 Some(Incoming::Signal(signal)) => {
                     if let Some(name) = signal_name(signal) {
-                        let _ = to_server.signal(&name).await;
+                        requests.signal(&name);
                     }
                 }
                 Some(Incoming::Cut(reason)) => return Early::Cut(reason),

@@ -1,4 +1,4 @@
-//! Sizes, signals and the close of a session, on their way to the connection's task. None of them makes its sender wait: who
+//! Sizes, signals and the close of a session, on their way to the server. None of them makes its sender wait: who
 //! sends them has a cut, or a signal of its own, to hear meanwhile.
 
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ const WAITING_SIGNALS: usize = 64;
 
 /// What waits for a server that takes nothing.
 #[derive(Debug, Default)]
-pub(super) struct Requests {
+pub(crate) struct Requests {
     waiting: Mutex<Waiting>,
     news: Notify,
 }
@@ -28,20 +28,20 @@ struct Waiting {
 
 /// One of them.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Request {
+pub(crate) enum Request {
     Resize(Size),
     Signal(String),
 }
 
 impl Requests {
     /// The latest size is the one that counts.
-    pub(super) fn resize(&self, size: Size) {
+    pub(crate) fn resize(&self, size: Size) {
         self.waiting().size = Some(size);
         self.news.notify_one();
     }
 
     /// A signal that waits already is not sent twice, as a process has it pending once.
-    pub(super) fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         {
             let signals = &mut self.waiting().signals;
             if signals.iter().any(|waiting| waiting == name) {
@@ -56,25 +56,25 @@ impl Requests {
         self.news.notify_one();
     }
 
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.waiting().close = true;
         self.news.notify_one();
     }
 
     /// Waits until there is something.
-    pub(super) async fn news(&self) {
+    pub(crate) async fn news(&self) {
         self.news.notified().await;
     }
 
     /// The next size or signal.
-    pub(super) fn next(&self) -> Option<Request> {
+    pub(crate) fn next(&self) -> Option<Request> {
         let mut waiting = self.waiting();
         let size = waiting.size.take().map(Request::Resize);
         size.or_else(|| waiting.signals.pop_front().map(Request::Signal))
     }
 
     /// Whether the session is to be closed.
-    pub(super) fn closes(&self) -> bool {
+    pub(crate) fn closes(&self) -> bool {
         self.waiting().close
     }
 
