@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{self, OwnedPermit};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{Span, debug, info_span};
 
 use super::halves::{BLOCK_BYTES, GOODBYE, Goodbye, Proof, Taken, Typed, expired};
@@ -130,6 +130,7 @@ impl Driver {
         let mut typed: Option<mpsc::Receiver<Typed>> = None;
         let mut requests: Option<Arc<Requests>> = None;
         let mut failed: Option<Breach> = None;
+        let mut unsent: Option<io::Error> = None;
         let mut buffer = BytesMut::with_capacity(BLOCK_BYTES);
         let mut unflushed = false;
         let mut silent = 0;
@@ -145,21 +146,26 @@ impl Driver {
                     return Ok(());
                 }
             }
+            if unsent.is_some() {
+                self.machine.output().clear();
+            }
             let stands = failed.is_none() && !self.machine.is_over();
+            let speaks = stands && unsent.is_none();
             let waits = self.machine.output().len();
             let reads = stands && room && waits < ANSWERS_AHEAD_BYTES;
             unflushed |= waits > 0;
-            // What comes for a session that has ended goes nowhere.
-            let discards = self.machine.is_closing();
+            // What comes for a session that has ended, or a host that takes nothing more, goes nowhere.
+            let discards = self.machine.is_closing() || unsent.is_some();
             let takes_input = discards || (self.machine.takes_input() && waits < INPUT_AHEAD_BYTES);
             tokio::select! {
                 pushed = push(writer, self.machine.output()), if unflushed => {
-                    pushed.map_err(End::Failed)?;
+                    // What the host had sent before still comes, the exit status too.
+                    unsent = pushed.err();
                     unflushed = false;
                 }
                 read = reader.read_buf(&mut buffer), if reads => {
                     if read.map_err(End::Failed)? == 0 {
-                        return Err(End::Closed);
+                        return Err(unsent.map_or(End::Closed, End::Failed));
                     }
                     silent = 0;
                     patience = self.keepalive.map(|interval| Instant::now() + interval);
@@ -167,7 +173,7 @@ impl Driver {
                     buffer.clear();
                 }
                 goodbye = parting.recv() => {
-                    if stands {
+                    if speaks {
                         // What was asked for before goes first.
                         self.ask(&requests).map_err(End::Broken)?;
                     }
@@ -175,7 +181,7 @@ impl Driver {
                     *farewell = goodbye;
                     return Ok(());
                 }
-                () = asked(&requests), if stands && waits < INPUT_AHEAD_BYTES => {
+                () = asked(&requests), if speaks && waits < INPUT_AHEAD_BYTES => {
                     self.ask(&requests).map_err(End::Broken)?;
                     if requests.as_ref().is_some_and(|requests| requests.closes()) {
                         self.machine.close().map_err(End::Broken)?;
@@ -210,7 +216,10 @@ impl Driver {
                         begun.map_err(End::Broken)?;
                     }
                 }
-                () = until(patience), if stands => {
+                () = sleep(GOODBYE), if unsent.is_some() && reads => {
+                    return Err(unsent.map_or(End::Closed, End::Failed));
+                }
+                () = until(patience), if speaks => {
                     if silent >= KEEPALIVES_UNANSWERED {
                         return Err(End::Silent);
                     }

@@ -24,6 +24,8 @@ enum Then {
     /// Shows so many pieces of so many bytes, and ends the session if it is to.
     Shows(usize, usize, bool),
     ReadsNoMore,
+    /// Shows so many bytes, a piece each, ends the session and hangs up.
+    HangsUp(usize),
 }
 
 /// Answers until the client has gone, and shows the numbers of the messages of the session that came.
@@ -40,6 +42,11 @@ async fn serve(mut server: Server, mut stream: DuplexStream, came: watch::Sender
                     if ends {
                         server.ends(3);
                     }
+                }
+                Then::HangsUp(pieces) => {
+                    (0..pieces).for_each(|_| server.shows(b"x"));
+                    server.ends(3);
+                    return stream.write_all_buf(&mut server.out).await.unwrap();
                 }
                 Then::ReadsNoMore => {
                     stream.write_all_buf(&mut server.out).await.unwrap();
@@ -121,6 +128,28 @@ async fn output_that_is_not_read_waits_at_the_server() {
     for _ in 0..1000 {
         yield_now().await;
         assert_eq!(halves.output.output.len(), PIECES_AHEAD);
+    }
+    let (mut bytes, mut exit) = (0, None);
+    while let Some(output) = timeout(Duration::from_secs(5), halves.output.next()).await.unwrap() {
+        match output {
+            Output::Stdout(piece) => bytes += piece.len(),
+            Output::Exit(how) => exit = Some(how),
+            _ => {}
+        }
+    }
+    assert_eq!((bytes, exit), (SENT, Some(Exit::Status(3))));
+}
+
+#[tokio::test]
+async fn output_and_status_come_from_a_server_that_takes_nothing_more() {
+    // More than waits for the reader, and little enough for the rest to be with the connection and in the stream.
+    const SENT: usize = PIECES_AHEAD + 400;
+    let (mut halves, _line, mut came) = session(Then::HangsUp(SENT)).await;
+    let gone = async { while came.changed().await.is_ok() {} };
+    timeout(Duration::from_secs(5), gone).await.unwrap();
+    halves.input.data(Bytes::from_static(b"typed")).await.unwrap();
+    for _ in 0..1000 {
+        yield_now().await;
     }
     let (mut bytes, mut exit) = (0, None);
     while let Some(output) = timeout(Duration::from_secs(5), halves.output.next()).await.unwrap() {
