@@ -46,6 +46,24 @@ impl Policies {
         }
     }
 
+    /// May this identity follow what changes of resources of this kind? A host is told only of those that concern it, so that this says
+    /// nothing of reading: of the catalogue it follows what it serves or leads to, and reads and lists nothing.
+    ///
+    /// # Errors
+    /// A [`Refusal`] that names the deciding rule.
+    pub fn may_follow(&self, identity: &Identity, resource: &str) -> Result<ApiPermit, Refusal> {
+        let told = |role| {
+            matches!(role, HostRole::Node | HostRole::Proxy)
+                && Kind::of_document(resource).is_some_and(Kind::is_listed)
+        };
+        match &identity.principal {
+            Principal::Host { role, .. } if told(*role) => {
+                Ok(ApiPermit { rule: "built in for hosts".to_owned() })
+            }
+            _ => self.may(identity, resource, Verb::List),
+        }
+    }
+
     /// May this identity see this session and its recording? One's own always, others by rule.
     ///
     /// # Errors
@@ -61,13 +79,13 @@ impl Policies {
 /// What hosts may do, by what they are. Everything that is not here is refused.
 pub(super) fn host_may(role: HostRole, resource: &str, verb: Verb) -> bool {
     use Verb::{Create, List, Read, Update};
-    // Of the kinds that sessions are with, a node is told of all but nodes, and a proxy of all.
-    let told = Kind::of_document(resource).is_some_and(|kind| match role {
+    // Of the kinds that sessions are with, a node reads all but nodes, and a proxy all. Those of the catalogue a host only follows.
+    let reads = Kind::of_document(resource).filter(|kind| !kind.is_listed()).is_some_and(|kind| match role {
         HostRole::Node => kind != Kind::Node,
         HostRole::Proxy => true,
         HostRole::OpenSsh | HostRole::Auth => false,
     });
-    if told && matches!(verb, List | Read) {
+    if reads && matches!(verb, List | Read) {
         return true;
     }
     match role {

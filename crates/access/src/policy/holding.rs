@@ -112,11 +112,9 @@ impl Policies {
                 "it speaks for every user, so it takes every right with every kind of resource".to_owned(),
             );
         }
-        // Of the catalogue a host is told no more than it serves, and a role from before a kind came does not name it.
-        let reading = every_right().filter(|(resource, verb)| {
-            matches!(verb, Verb::List | Verb::Read)
-                && !Kind::of_document(resource).is_some_and(Kind::is_listed)
-        });
+        // What a host only follows takes no right: of the catalogue it is told no more than what its token lets it serve, or an
+        // administrator gives it.
+        let reading = every_right().filter(|(_, verb)| matches!(verb, Verb::List | Verb::Read));
         for (resource, verb) in reading {
             if host_may(role, resource, verb) && self.may(holder, resource, verb).is_err() {
                 return refuse(format!("{} may not {} {resource}", holder.display_name(), verb.as_str()));

@@ -95,9 +95,11 @@ fn labels_alone_grant_and_deny() {
         ..alice.clone()
     };
     assert!(policies.decide(&host, &mine, &(), &[], now()).is_err());
-    assert!(
-        policies.may(&host, "app", Verb::List).is_ok() && policies.may(&host, "app", Verb::Update).is_err()
-    );
+    for verb in Verb::ALL {
+        assert!(policies.may(&host, "app", verb).is_err(), "{verb:?}");
+    }
+    assert!(policies.may_follow(&host, "app").is_ok() && policies.may_follow(&alice, "app").is_err());
+    assert!(policies.may_follow(&host, "role").is_ok() && policies.may_follow(&host, "user").is_err());
 }
 
 #[test]

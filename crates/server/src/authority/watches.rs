@@ -3,9 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use sallyport_access::{
-    HostId, HostRole, Kind, Listed, Lock, LockTarget, Nature, NodeName, Principal, Role, Verb,
-};
+use sallyport_access::{HostId, HostRole, Kind, Listed, Lock, LockTarget, Nature, NodeName, Principal, Role};
 use sallyport_store::{Change, Item, Store, StoreError, Stored, typed};
 use sallyport_wire::v1;
 use sallyport_wire::v1::watch_event::Event as WatchChange;
@@ -186,7 +184,7 @@ impl Watches {
             // A node may see itself, which it needs to decide.
             let own_node = kind == "node" && own_node_id(caller).is_some();
             if !own_node {
-                self.gate.check(caller, resource, Verb::List)?;
+                self.gate.check_follow(caller, resource)?;
             }
         }
         Ok(())

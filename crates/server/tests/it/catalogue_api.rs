@@ -6,6 +6,7 @@ use crate::support;
 use crate::support::member::Joining;
 use crate::support::{Cluster, User};
 use sallyport_wire::v1;
+use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::catalogue_client::CatalogueClient;
 use sallyport_wire::v1::fleet_client::FleetClient;
 use sallyport_wire::v1::watch_event::Event as Change;
@@ -178,6 +179,35 @@ async fn attacks_a_node_serves_nothing_that_its_token_does_not_name() {
         wrong.token.resources = vec![pattern.to_owned()];
         let refused = wrong.join(&cluster).await.err().unwrap();
         assert!(refused.message().contains("does not begin with a kind"), "{refused:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attacks_a_host_reads_and_lists_nothing_of_the_catalogue() {
+    let cluster = Cluster::without_node().await;
+    let node = agent(&cluster, "a-1", &["app/*"]).await;
+    let proxy = Joining::new("proxy", "edge").join(&cluster).await.unwrap().channel;
+    for (name, via) in [("own", "a-1"), ("secret", "a-2")] {
+        create(&cluster, yaml(name, "", &format!(", via: {via}"))).await.unwrap();
+    }
+    for host in [node, proxy] {
+        let mut admin = AdminClient::new(host);
+        for name in ["own", "secret", "none"] {
+            let get = v1::GetResourceRequest { kind: "app".to_owned(), name: name.to_owned() };
+            let refused = admin.get_resource(get).await.unwrap_err();
+            assert_eq!(refused.code(), Code::PermissionDenied, "{name}: {refused:?}");
+        }
+        let all = v1::ListResourcesRequest { kind: "app".to_owned(), ..Default::default() };
+        let refused = admin.list_resources(all).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+    }
+    let refused = codes(&cluster, "SP3001W").await;
+    for user in ["node:a-1", "proxy:edge"] {
+        for method in ["Admin.GetResource", "Admin.ListResources"] {
+            let told =
+                |event: &serde_json::Value| event["user"] == user && event["fields"]["method"] == method;
+            assert!(refused.iter().any(told), "{user} {method}: {refused:?}");
+        }
     }
 }
 

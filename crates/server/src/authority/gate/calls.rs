@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use sallyport_access::{ApiPermit, HostRole, Identity, Principal, Verb};
+use sallyport_access::{ApiPermit, HostRole, Identity, Policies, Principal, Refusal, Verb};
 use sallyport_audit::Code;
 use sallyport_wire::fips;
 use time::OffsetDateTime;
@@ -94,16 +94,26 @@ impl Gate {
     }
 
     pub(crate) fn check(&self, caller: &Caller, resource: &str, verb: Verb) -> Result<ApiPermit, Status> {
+        self.decide(caller, |policies, identity| policies.may(identity, resource, verb))
+    }
+
+    /// The caller's right to follow what changes of a kind of resource.
+    pub(crate) fn check_follow(&self, caller: &Caller, resource: &str) -> Result<ApiPermit, Status> {
+        self.decide(caller, |policies, identity| policies.may_follow(identity, resource))
+    }
+
+    fn decide(
+        &self,
+        caller: &Caller,
+        by: impl FnOnce(&Policies, &Identity) -> Result<ApiPermit, Refusal>,
+    ) -> Result<ApiPermit, Status> {
         let identity = match caller {
             Caller::LocalAdmin => return Ok(ApiPermit::local_admin()),
             Caller::Anonymous { .. } => return Err(unauthenticated()),
             Caller::Certified { identity, .. } => identity,
         };
         let identity = self.valid(identity)?;
-        let cache = self.policy.cache();
-        cache
-            .policies
-            .may(&identity, resource, verb)
+        by(&self.policy.cache().policies, &identity)
             .map_err(|refusal| Status::permission_denied(refusal.public_message()))
     }
 

@@ -181,7 +181,7 @@ const POLICY: [&str; 4] = ["role", "lock", "db", "session_policy"];
 /// Everything that neither a user without rights nor any host may ask of the authority.
 async fn no_administration(channel: &Channel, may_read: &[&str]) {
     let mut admin = AdminClient::new(channel.clone());
-    for kind in ["user", "token", "role", "lock", "db", "session_policy"] {
+    for kind in ["user", "token", "role", "lock", "db", "session_policy", "app"] {
         let get = v1::GetResourceRequest { kind: kind.to_owned(), name: "editor".to_owned() };
         if !may_read.contains(&kind) {
             denied(&format!("reading a {kind}"), admin.get_resource(get).await);
