@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use sallyport_access::{DatabaseName, HostId, HostRole, Identity, Kind, NodeName, Principal, SessionId};
 use sallyport_audit::{Code, Event};
+use sallyport_session::serving::Serving;
 use time::OffsetDateTime;
 use tonic::Status;
 
@@ -33,9 +34,11 @@ fn reported_by(role: HostRole, code: &Code) -> bool {
     if *code == Code::StreamOpened {
         return role == HostRole::Proxy;
     }
+    // And agents alone begin and end sessions with what they serve: a proxy that says so makes up a session that no agent has had.
+    if about_databases(code) || about_listed(code).is_some() {
+        return role == HostRole::Node || seen_in_passing(code);
+    }
     seen_in_passing(code)
-        || about_databases(code)
-        || about_listed(code).is_some()
         || matches!(
             code,
             Code::SessionStart
@@ -78,7 +81,14 @@ fn seen_in_passing(code: &Code) -> bool {
             | Code::DatabaseSessionCut
             | Code::DatabaseSessionLost
             | Code::DatabaseCancel
-    ) || about_listed(code).is_some()
+    ) || about_listed(code)
+        .and_then(serving)
+        .is_some_and(|serving| [&serving.codes.refused, &serving.codes.cut, &serving.lost].contains(&code))
+}
+
+/// How agents serve a kind of the catalogue.
+fn serving(kind: Kind) -> Option<&'static Serving> {
+    sallyport_protocols::row(kind)?.catalogued
 }
 
 /// The kind of the catalogue that a code is about. Events of sessions with it begin with the kind's name; that a resource was made

@@ -158,6 +158,55 @@ async fn a_proxy_names_only_servers_whose_sessions_it_records() {
     assert_eq!((listed.len(), listed[0].served_by.as_str()), (1, "proxy:gate"));
 }
 
+/// An agent that joined by the API alone, and an application and a database that an administrator gave it.
+async fn agent(cluster: &Cluster, name: &str) -> Member {
+    let agent = Joining::new("node", name).join(cluster).await.unwrap();
+    for (kind, spec) in [("app", "uri: 'tcp://10.0.0.7:80'"), ("db", "address: '10.0.0.8:5432'")] {
+        let yaml = format!(
+            "kind: {kind}\nversion: v1\nmetadata: {{name: {name}-{kind}}}\nspec: {{{spec}, via: {name}}}\n"
+        );
+        let request = v1::CreateResourceRequest { yaml, replace: false };
+        cluster.admin().await.create_resource(request).await.unwrap();
+    }
+    agent
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_makes_up_no_session_with_what_agents_serve() {
+    let cluster = Cluster::without_node().await;
+    let tools = agent(&cluster, "tools").await;
+    let gate = Joining::new("proxy", "gate").join(&cluster).await.unwrap();
+    let of_agents = [
+        (Code::AppSessionStart, "tools-app"),
+        (Code::AppSessionEnd, "tools-app"),
+        (Code::DatabaseSessionStart, "tools-db"),
+        (Code::DatabaseSessionEnd, "tools-db"),
+        (Code::DatabaseQuery, "tools-db"),
+    ];
+    for (code, resource) in of_agents {
+        for session in [Some(on(&gate)), None] {
+            let made_up = Event::new(code.clone(), now()).user("alice").node(resource);
+            let made_up = session.into_iter().fold(made_up, Event::session);
+            let refused = emit(&gate, &[&made_up]).await.unwrap_err();
+            assert_eq!(refused.code(), tonic::Code::PermissionDenied, "{code:?}: {refused:?}");
+            let said = format!("proxy:gate may not report {}", code.as_str());
+            assert_eq!(refused.message(), said, "what a host takes for final");
+        }
+        let own = Event::new(code.clone(), now()).user("alice").node(resource).session(on(&tools));
+        emit(&tools, &[&own]).await.unwrap();
+        let found = events(&mut cluster.admin().await, code.as_str()).await;
+        assert_eq!((found.len(), found[0]["origin"].as_str()), (1, Some("node:tools")), "{code:?}");
+    }
+    // What a proxy sees itself it tells.
+    for code in [Code::AppSessionRefused, Code::AppSessionCut, Code::AppSessionLost, Code::DatabaseSessionCut]
+    {
+        let seen = Event::new(code.clone(), now()).user("alice").node("tools-app");
+        emit(&gate, &[&seen]).await.unwrap();
+        let found = events(&mut cluster.admin().await, code.as_str()).await;
+        assert_eq!((found.len(), found[0]["node"].as_str()), (1, Some("tools-app")), "{code:?}");
+    }
+}
+
 /// A host of a later version has events that this authority does not know. To refuse them for ever would stop what is behind them.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_of_a_later_version_is_kept_as_the_host_s_claim() {
