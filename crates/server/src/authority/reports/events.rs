@@ -15,6 +15,7 @@ use crate::authority::caller::shown;
 use crate::authority::catalogue::register::{Catalogue, DatabaseRegister};
 use crate::authority::hosts::registry::HostRegistry;
 use crate::authority::reports::budgets::Budgets;
+use crate::authority::reports::served::ServedSessions;
 use crate::authority::sessions::running::LiveSessions;
 use crate::member::spool::MAY_NOT_REPORT;
 
@@ -91,6 +92,18 @@ fn serving(kind: Kind) -> Option<&'static Serving> {
     sallyport_protocols::row(kind)?.catalogued
 }
 
+/// Whether with this event a session with a database or a resource of the catalogue begins.
+fn begins(code: &Code) -> bool {
+    *code == Code::DatabaseSessionStart
+        || about_listed(code).and_then(serving).is_some_and(|serving| serving.codes.start == *code)
+}
+
+/// Whether with this event it is over.
+fn ends(code: &Code) -> bool {
+    *code == Code::DatabaseSessionEnd
+        || about_listed(code).and_then(serving).is_some_and(|serving| serving.codes.end == *code)
+}
+
 /// The kind of the catalogue that a code is about. Events of sessions with it begin with the kind's name; that a resource was made
 /// or changed, only the authority says, by names that no kind has.
 fn about_listed(code: &Code) -> Option<Kind> {
@@ -163,6 +176,7 @@ pub(crate) struct HostReports {
     databases: Arc<DatabaseRegister>,
     catalogue: Arc<Catalogue>,
     sessions: Arc<LiveSessions>,
+    served: ServedSessions,
     budgets: Budgets,
 }
 
@@ -181,6 +195,7 @@ impl HostReports {
             databases: Arc::clone(databases),
             catalogue: Arc::clone(catalogue),
             sessions: Arc::clone(sessions),
+            served: ServedSessions::default(),
             budgets,
         })
     }
@@ -270,13 +285,12 @@ impl HostReports {
     /// A node speaks for itself and for the databases and other resources that it serves; a proxy for the servers whose sessions it records,
     /// and of others it says what it sees in passing.
     fn bind_node(&self, identity: &Identity, event: &mut Event) {
-        let Principal::Host { name, role, .. } = &identity.principal else { return };
+        let Principal::Host { id, name, role } = &identity.principal else { return };
         let about_database = about_databases(&event.code);
         let about_listed = about_listed(&event.code);
-        let serves = match about_listed {
-            Some(kind) => self.catalogue.is_served_by(identity, kind, &event.node),
-            None => about_database && self.databases.is_served_by(identity, Kind::Database, &event.node),
-        };
+        let kind = about_listed.or(about_database.then_some(Kind::Database));
+        let serves =
+            *role == HostRole::Node && kind.is_some_and(|kind| self.serves_for(identity, *id, kind, event));
         let allowed = match role {
             HostRole::Node => serves,
             _ => {
@@ -302,12 +316,27 @@ impl HostReports {
         }
     }
 
-    /// Whether a host is an agent that serves a resource of a session's kind.
-    fn serves(&self, identity: &Identity, kind: &str, name: &str) -> bool {
-        match Kind::of_document(kind) {
-            Some(Kind::Database) => self.databases.is_served_by(identity, Kind::Database, name),
-            Some(kind) => self.catalogue.is_served_by(identity, kind, name),
-            None => false,
+    /// Whether an agent serves the resource that an event is about, or did when the event's session began: a session that ends
+    /// because the resource is deleted or another agent's now is on record with that resource to its end.
+    fn serves_for(&self, identity: &Identity, id: HostId, kind: Kind, event: &Event) -> bool {
+        let serves = self.serves(identity, kind, &event.node);
+        // Another host's session is out of the event by now.
+        let Ok(session) = event.session_id.parse::<SessionId>() else { return serves };
+        if serves && begins(&event.code) {
+            self.served.begun(id, session, kind, &event.node);
+        }
+        let did = serves || self.served.is_with(id, session, kind, &event.node);
+        if ends(&event.code) {
+            self.served.ended(id, session);
+        }
+        did
+    }
+
+    /// Whether a host is an agent that serves a resource of this kind.
+    fn serves(&self, identity: &Identity, kind: Kind, name: &str) -> bool {
+        match kind {
+            Kind::Database => self.databases.is_served_by(identity, Kind::Database, name),
+            kind => self.catalogue.is_served_by(identity, kind, name),
         }
     }
 
@@ -316,7 +345,9 @@ impl HostReports {
         let Principal::Host { name, role, .. } = &identity.principal else { return };
         let own = event.node == name.as_str();
         let allowed = match role {
-            HostRole::Node => own || self.serves(identity, kind, &event.node),
+            HostRole::Node => {
+                own || Kind::of_document(kind).is_some_and(|kind| self.serves(identity, kind, &event.node))
+            }
             _ => own || self.registry.is_server(&event.node),
         };
         if !allowed {

@@ -2,3 +2,4 @@
 
 pub(crate) mod budgets;
 pub(crate) mod events;
+mod served;

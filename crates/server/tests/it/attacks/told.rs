@@ -207,6 +207,44 @@ async fn a_proxy_makes_up_no_session_with_what_agents_serve() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_on_record_with_its_resource_when_that_is_taken_away() {
+    let cluster = Cluster::without_node().await;
+    let tools = agent(&cluster, "tools").await;
+    let kinds = [
+        ("app", Code::AppSessionStart, Code::AppSessionCut, Code::AppSessionEnd),
+        ("db", Code::DatabaseSessionStart, Code::DatabaseSessionCut, Code::DatabaseSessionEnd),
+    ];
+    for (kind, start, cut, end) in kinds {
+        let (resource, session) = (format!("tools-{kind}"), on(&tools));
+        let told = |code: &Code, session| {
+            Event::new(code.clone(), now()).user("alice").node(resource.as_str()).session(session)
+        };
+        emit(&tools, &[&told(&start, session)]).await.unwrap();
+        let gone = v1::DeleteResourceRequest { kind: kind.to_owned(), name: resource.clone() };
+        cluster.admin().await.delete_resource(gone).await.unwrap();
+        // Of sessions that did not begin while the agent served it, the agent says nothing in the resource's name.
+        let late = on(&tools);
+        emit(&tools, &[&told(&cut, session), &told(&end, session), &told(&start, late), &told(&cut, late)])
+            .await
+            .unwrap();
+        for (code, of_session, node) in [
+            (&cut, session, resource.as_str()),
+            (&end, session, &resource),
+            (&start, late, "tools"),
+            (&cut, late, "tools"),
+        ] {
+            let found = events(&mut cluster.admin().await, code.as_str()).await;
+            let one = found.iter().find(|event| event["session_id"] == of_session.to_string()).unwrap();
+            assert_eq!(one["node"], node, "{one}");
+        }
+        // It is over, and with it what was known of it.
+        emit(&tools, &[&told(&cut, session)]).await.unwrap();
+        let found = events(&mut cluster.admin().await, cut.as_str()).await;
+        assert_eq!(found.last().unwrap()["node"], "tools", "{found:?}");
+    }
+}
+
 /// A host of a later version has events that this authority does not know. To refuse them for ever would stop what is behind them.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_of_a_later_version_is_kept_as_the_host_s_claim() {
