@@ -1,8 +1,11 @@
 //! What services share of the state: pages, how a document is written, and what a caller may read of a failure.
 
+use sallyport_access::Kind as ResourceKind;
 use sallyport_store::{Kind, Op, Store, StoreError, Stored, typed};
 use time::OffsetDateTime;
 use tonic::Status;
+
+use crate::authority::catalogue::kept::of_state;
 
 /// The name of the record of what there is once.
 pub(crate) const SELF: &str = "self";
@@ -59,22 +62,31 @@ pub(crate) async fn every<T: Kind>(store: &Store, now: OffsetDateTime) -> Result
     }
 }
 
-/// Kinds whose names callers write themselves. Keys of others are the authority's own.
+/// Kinds besides those of the catalogue whose names callers write themselves. Keys of others are the authority's own.
 const NAMED: [&str; 7] = ["db", "lock", "node", "role", "session_policy", "token", "user"];
+
+/// A key as people write it: `app/grafana`. None is of a record whose name no caller writes.
+fn named(key: &str) -> Option<String> {
+    let (kind, name) = of_state(key)?;
+    let named = NAMED.contains(&kind) || ResourceKind::of_document(kind).is_some_and(ResourceKind::is_listed);
+    named.then(|| format!("{kind}/{name}"))
+}
 
 /// What the caller may read of a failing state.
 pub(crate) fn storage(error: &StoreError) -> Status {
-    let named = |key: &str| key.split('/').next().is_some_and(|kind| NAMED.contains(&kind));
+    let overtaken = || {
+        tracing::debug!(%error, "a change was overtaken by another");
+        Status::aborted("this was changed at the same moment by another call; ask again")
+    };
     match error {
-        StoreError::NotFound { key } | StoreError::Exists { key } | StoreError::Conflict { key, .. }
-            if !named(key) =>
-        {
-            tracing::debug!(%error, "a change was overtaken by another");
-            Status::aborted("this was changed at the same moment by another call; ask again")
-        }
-        StoreError::NotFound { .. } => Status::not_found(error.to_string()),
-        StoreError::Exists { .. } => Status::already_exists(error.to_string()),
-        StoreError::Conflict { .. } => Status::aborted(error.to_string()),
+        StoreError::NotFound { key } => named(key)
+            .map_or_else(overtaken, |key| Status::not_found(StoreError::NotFound { key }.to_string())),
+        StoreError::Exists { key } => named(key)
+            .map_or_else(overtaken, |key| Status::already_exists(StoreError::Exists { key }.to_string())),
+        StoreError::Conflict { key, expected, found } => named(key).map_or_else(overtaken, |key| {
+            let shown = StoreError::Conflict { key, expected: *expected, found: *found };
+            Status::aborted(shown.to_string())
+        }),
         StoreError::Full { .. } => {
             tracing::error!(%error, "the state cannot be changed");
             Status::resource_exhausted(

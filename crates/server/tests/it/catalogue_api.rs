@@ -239,11 +239,17 @@ async fn administrators_write_resources_and_agents_hear_of_their_own() {
     let put = next(&mut first).await;
     assert!(matches!(&put, Change::Put(one) if one.kind == "app" && one.name == "wiki"), "{put:?}");
 
+    let again = v1::CreateResourceRequest { yaml: yaml("wiki", "", ", via: a-1"), replace: false };
+    let there = cluster.admin().await.create_resource(again).await.unwrap_err();
+    assert_eq!((there.code(), there.message()), (Code::AlreadyExists, "app/wiki exists already"));
+
     let moved = yaml("wiki", ", labels: {env: dev}", ", via: [a-2]");
     let update = v1::UpdateResourceRequest { yaml: moved, revision: made.revision };
     let mut admin = cluster.admin().await;
     admin.update_resource(update.clone()).await.unwrap();
-    assert_eq!(admin.update_resource(update).await.unwrap_err().code(), Code::Aborted);
+    let overtaken = admin.update_resource(update).await.unwrap_err();
+    assert_eq!(overtaken.code(), Code::Aborted);
+    assert!(overtaken.message().starts_with("app/wiki was changed meanwhile"), "{overtaken:?}");
     let gone = next(&mut first).await;
     assert!(matches!(&gone, Change::Delete(one) if one.kind == "app" && one.name == "wiki"), "{gone:?}");
     let put = next(&mut second).await;
