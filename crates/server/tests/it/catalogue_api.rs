@@ -269,6 +269,25 @@ async fn administrators_write_resources_and_agents_hear_of_their_own() {
     }
 }
 
+/// Of every kind that the API names, the record of that kind is read: nothing falls to another's.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_kind_is_read_and_listed_as_itself() {
+    let cluster = Cluster::without_node().await;
+    let mut admin = cluster.admin().await;
+    let get = |kind: &str| v1::GetResourceRequest { kind: kind.to_owned(), name: "none-such".to_owned() };
+    let kinds = admin.get_resource(get("mainframe")).await.unwrap_err();
+    let (_, kinds) = kinds.message().split_once("kinds are ").unwrap();
+    let kinds: Vec<&str> = kinds.split(", ").collect();
+    assert!(kinds.contains(&"app") && kinds.contains(&"node"), "{kinds:?}");
+    for kind in kinds {
+        let missing = admin.get_resource(get(kind)).await.unwrap_err();
+        assert_eq!(missing.code(), Code::NotFound, "{kind}: {missing:?}");
+        assert!(missing.message().contains(kind), "{kind}: {missing:?}");
+        let all = v1::ListResourcesRequest { kind: kind.to_owned(), ..Default::default() };
+        assert!(admin.list_resources(all).await.is_ok(), "{kind}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_knows_no_applications_is_told_nothing_of_them() {
     let cluster = Cluster::without_node().await;

@@ -153,29 +153,24 @@ impl Resources {
         let now = OffsetDateTime::now_utc();
         let (kind, name) = (document.kind(), document.name());
         let exists = self.exists(kind, &name, now).await?;
-        let code = match (kind, exists) {
-            ("role", false) => Code::RoleCreated,
-            ("role", true) => Code::RoleUpdated,
-            ("lock", false) => Code::LockCreated,
-            ("lock", true) => Code::LockUpdated,
-            _ => Code::SessionPolicySet,
-        };
         let failed = |error: StoreError| storage(&error);
-        let (op, yaml) = match &document {
+        let (code, op, yaml) = match &document {
             Document::Role(role) => {
+                let code = if exists { Code::RoleUpdated } else { Code::RoleCreated };
                 let record = RoleRecord { yaml: role.to_yaml() };
-                (op(&name, &record, role.expires, write).map_err(failed)?, record.yaml)
+                (code, op(&name, &record, role.expires, write).map_err(failed)?, record.yaml)
             }
             Document::Lock(lock) => {
                 if !matches!(write, Write::Replace) {
                     self.check_target(&lock.target, now).await?;
                 }
+                let code = if exists { Code::LockUpdated } else { Code::LockCreated };
                 let record = LockRecord { yaml: lock.to_yaml() };
-                (op(&name, &record, lock.expires, write).map_err(failed)?, record.yaml)
+                (code, op(&name, &record, lock.expires, write).map_err(failed)?, record.yaml)
             }
             Document::SessionPolicy(policy) => {
                 let record = SessionPolicyRecord { yaml: policy.to_yaml() };
-                (op(&name, &record, None, write).map_err(failed)?, record.yaml)
+                (Code::SessionPolicySet, op(&name, &record, None, write).map_err(failed)?, record.yaml)
             }
             Document::Node(_) | Document::Database(_) | Document::Listed(_) | Document::User(_) => {
                 return Err(Status::internal("users, nodes and other resources are written elsewhere"));
