@@ -38,20 +38,22 @@ pub struct Host {
     recorders: Recorders,
     live: LiveSessions,
     running: Roster<Ending>,
+    at: &'static str,
     stopping: &'static str,
 }
 
 impl Host {
-    /// A host without sessions of this kind. `live` lists them with those of other kinds; `stopping` is what users read whose
-    /// session a drain cuts.
+    /// A host without sessions of this kind. `live` lists them with those of other kinds; `at` is what an event of a refused session
+    /// says that it was refused at, such as `agent`; `stopping` is what users read whose session a drain cuts.
     #[must_use]
     pub fn new(
         sink: Arc<dyn Sink>,
         recorders: Recorders,
         live: LiveSessions,
+        at: &'static str,
         stopping: &'static str,
     ) -> Self {
-        Self { sink, recorders, live, running: Roster::default(), stopping }
+        Self { sink, recorders, live, running: Roster::default(), at, stopping }
     }
 
     /// Sessions that run.
@@ -98,6 +100,17 @@ pub enum NotBegun {
     /// It has to be recorded, and cannot be.
     #[error("{0}")]
     Unrecordable(#[from] Unrecordable),
+}
+
+impl NotBegun {
+    /// The word for it in events and metrics.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Draining(_) => "draining",
+            Self::Unrecordable(_) => "unrecordable",
+        }
+    }
 }
 
 /// How a session ended.
@@ -160,7 +173,8 @@ impl Session {
     ) -> Result<Self, NotBegun> {
         let ending = Ending::default();
         let refused = |not: NotBegun| {
-            host.sink.emit(about.event(codes.refused.clone()).message(not.to_string()));
+            let event = about.event(codes.refused.clone()).field("reason", not.reason()).field("at", host.at);
+            host.sink.emit(event.message(not.to_string()));
             not
         };
         let place = host.running.enter_if(ending.clone(), |_| true);

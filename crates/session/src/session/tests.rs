@@ -42,8 +42,16 @@ impl Stand {
             (Arc::new(MemorySink::default()), LiveSessions::default(), tempfile::tempdir().unwrap());
         let keys = RecipientKeys::generate(Kem::X25519).unwrap();
         let recorders = Recorders::open(&directory.path().join("spool"), keys.public()).unwrap();
-        let host = Host::new(sink.clone(), recorders, live.clone(), STOPPING);
+        let host = Host::new(sink.clone(), recorders, live.clone(), "agent", STOPPING);
         Self { host, sink, live, locked: AtomicBool::new(false), changes: watch::channel(0).0, directory }
+    }
+
+    /// Why and where the last session was refused, as its event says.
+    fn refused(&self) -> (String, String) {
+        let events = self.sink.events();
+        let last = events.iter().rfind(|event| event.code == Code::SessionRefused).unwrap();
+        let said = |key: &str| last.fields[key].as_str().unwrap().to_owned();
+        (said("reason"), said("at"))
     }
 
     async fn begin(&self, options: &str, how: How) -> Result<Session, NotBegun> {
@@ -159,6 +167,7 @@ async fn a_drain_begins_nothing_and_ends_what_is_left() {
     assert!(drained && stand.host.sessions() == 0);
     let refused = stand.begin("", How::events_alone()).await.unwrap_err();
     assert_eq!(refused.to_string(), STOPPING);
+    assert_eq!(stand.refused(), ("draining".to_owned(), "agent".to_owned()));
     let codes: Vec<_> = stand.told().into_iter().map(|(code, _)| code).collect();
     assert_eq!(codes, [Code::SessionCut, Code::SessionEnd, Code::SessionRefused]);
 }
@@ -174,4 +183,5 @@ async fn a_session_that_cannot_be_recorded_as_it_has_to_be_does_not_begin() {
     let told = stand.told();
     assert_eq!((&told[0].0, &told[1].0), (&Code::RecordingFailed, &Code::SessionRefused));
     assert_eq!(told[1].1, refused.to_string());
+    assert_eq!(stand.refused(), ("unrecordable".to_owned(), "agent".to_owned()));
 }

@@ -85,7 +85,7 @@ impl std::fmt::Debug for AgentResources {
 impl AgentResources {
     pub(crate) fn new(start: Start) -> Self {
         let Start { cluster, id, name, view, host, sink, recorders, live } = start;
-        let sessions = Host::new(Arc::clone(&sink), recorders, live, STOPPING);
+        let sessions = Host::new(Arc::clone(&sink), recorders, live, "agent", STOPPING);
         let endpoints = sallyport_protocols::ALL.iter().filter_map(|row| {
             let (serving, alpn) = (row.catalogued?, row.inner_alpn?);
             Some((row.kind, Served { serving, endpoint: Endpoint::new(alpn) }))

@@ -57,7 +57,7 @@ impl Refusal {
             Self::Refused(_) => "refused",
             Self::NotUnderstood => "not_understood",
             Self::NotReached { .. } => "not_reached",
-            Self::NotBegun(_) => "not_begun",
+            Self::NotBegun(not) => not.reason(),
         }
     }
 
