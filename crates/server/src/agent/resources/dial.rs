@@ -12,6 +12,8 @@ use tokio::time::timeout;
 use crate::config::HostPort;
 use crate::reach::{Failed, first_of, places};
 
+/// An application that vanished without a word is noticed by the kernel once the connection was silent for so long, and some probes.
+const KEEPALIVE: Duration = Duration::from_secs(60);
 /// Longest wait for a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -64,5 +66,7 @@ pub(super) async fn dial(_permit: &Permit<Listed>, address: &str) -> Result<TcpS
         },
     })?;
     let _ = stream.set_nodelay(true);
+    let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE);
+    let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive);
     Ok(stream)
 }
