@@ -18,7 +18,7 @@ use sallyport_wire::v1::databases_client::DatabasesClient;
 use sallyport_wire::v1::{CatalogueItem, DatabaseInfo, ListCatalogueRequest, ListDatabasesRequest};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::channel::Channel;
 use super::connect;
@@ -87,6 +87,16 @@ impl Asked<'_> {
             Self::Resource { kind, name } => format!("{kind} {name}"),
         }
     }
+
+    /// An authority that says no is not one that is away: what is known of before would not do, either.
+    fn answered(self, status: Status) -> Error {
+        match status.code() {
+            Code::Unavailable | Code::DeadlineExceeded => {
+                Error::Unasked { about: self.shown(), why: status.message().to_owned() }
+            }
+            _ => Error::answered(format!("ask which agents serve {}", self.shown()), status),
+        }
+    }
 }
 
 /// Notes what the authority has said of databases.
@@ -150,18 +160,18 @@ pub fn agents<'a>(stored: &'a Stored, asked: Asked<'a>) -> BoxFuture<'a, Result<
 pub fn ask<'a>(stored: &'a Stored, asked: Asked<'a>) -> BoxFuture<'a, Result<Vec<HostId>>> {
     Box::pin(async move {
         let unasked = |why: &str| Error::Unasked { about: asked.shown(), why: why.to_owned() };
+        let answer = |status| asked.answered(status);
         let asking = async {
             let channel = connect::authority(stored).await.map_err(|error| unasked(&error.told()))?;
             match asked {
                 Asked::Database(name) => {
-                    let found = database(channel, name).await.map_err(|status| unasked(status.message()))?;
+                    let found = database(channel, name).await.map_err(answer)?;
                     let found = found.ok_or_else(|| Error::NoDatabase(name.to_owned()))?;
                     remember(stored, std::slice::from_ref(&found));
                     Ok(ids(&found.end_to_end_agents))
                 }
                 Asked::Resource { kind, name } => {
-                    let found =
-                        listed(channel, kind, name).await.map_err(|status| unasked(status.message()))?;
+                    let found = listed(channel, kind, name).await.map_err(answer)?;
                     let none = || Error::NoResource { kind: kind.to_owned(), name: name.to_owned() };
                     let found = found.ok_or_else(none)?;
                     remember_listed(stored, std::slice::from_ref(&found));
@@ -242,6 +252,7 @@ mod tests {
     use sallyport_access::{ClusterName, UserName};
 
     use super::*;
+    use crate::error::Kind;
     use crate::profile::Profile;
 
     fn stored(directory: &std::path::Path) -> Stored {
@@ -286,6 +297,19 @@ mod tests {
         // Nor does a file with a time to come stop the asking.
         age(&stored, -3 * USABLE);
         assert!(agents(&stored, Asked::Database("prod")).await.is_err());
+    }
+
+    #[test]
+    fn an_authority_that_says_no_is_not_one_that_is_away() {
+        let asked = Asked::Resource { kind: "app", name: "wiki" };
+        let kind = |code| asked.answered(Status::new(code, "alice is locked")).kind();
+        assert_eq!(kind(Code::Unavailable), Kind::Connection);
+        assert_eq!(kind(Code::DeadlineExceeded), Kind::Connection);
+        assert_eq!(kind(Code::PermissionDenied), Kind::Refused);
+        assert_eq!(kind(Code::Unauthenticated), Kind::NotLoggedIn);
+        assert_eq!(kind(Code::Unimplemented), Kind::Failed);
+        let told = asked.answered(Status::unimplemented("")).told();
+        assert_eq!(told, "cannot ask which agents serve app wiki: the cluster does not know this request");
     }
 
     #[test]
