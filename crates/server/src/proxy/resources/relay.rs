@@ -76,18 +76,53 @@ pub(super) async fn carry(client: impl Client, agent: &tunnel::Stream, first_byt
     let ended = tokio::select! {
         ended = down.as_mut() => ended,
         ended = up => match ended {
-            // A client that has said everything may still be answered. However the agent ends then, nobody misses it.
-            Ok(()) => match down.await {
-                Err(Ended::Agent(_)) => Ok(()),
-                ended => ended,
-            },
-            // Why the way ended is what the other direction reads, and what came before it.
-            Err(Ended::Agent(_)) => down.await,
+            // A client that has said everything is still answered; an agent that is lost before that is missed. Why the way ended
+            // is what this direction reads, and what came before it.
+            Ok(()) | Err(Ended::Agent(_)) => down.await,
             Err(ended) => Err(ended),
         },
     };
     match ended {
         Ok(()) | Err(Ended::Client) => Ok(()),
         Err(Ended::Agent(error)) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use sallyport_wire::tunnel::{Config, Tunnel};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::proxy::client::Native;
+
+    #[tokio::test]
+    async fn an_agent_that_is_lost_after_the_client_has_said_everything_is_missed() {
+        for lost in [true, false] {
+            let (near, far) = tokio::io::duplex(1 << 20);
+            let (proxy, opened) = Tunnel::server(near, Config::default());
+            let (tunnel, mut incoming) = Tunnel::client(far, Config::default());
+            let (mut client, served) = tokio::io::duplex(64 * 1024);
+            let stream = proxy.open(Bytes::from_static(b"header")).unwrap();
+            let carrying = tokio::spawn(async move {
+                let ended = carry(Native::new(served), &stream, Span::none()).await;
+                drop((proxy, opened, tunnel));
+                ended
+            });
+            let (_, mut agent) = incoming.next().await.unwrap();
+            tokio::spawn(async move { while incoming.next().await.is_some() {} });
+            client.write_all(b"all of it").await.unwrap();
+            client.shutdown().await.unwrap();
+            let mut said = Vec::new();
+            agent.read_to_end(&mut said).await.unwrap();
+            assert_eq!(said, b"all of it");
+            match lost {
+                true => agent.reset("the agent restarts"),
+                false => agent.shutdown().await.unwrap(),
+            }
+            let ended = carrying.await.unwrap();
+            assert_eq!(ended.is_err(), lost, "{ended:?}");
+        }
     }
 }
