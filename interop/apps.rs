@@ -194,6 +194,42 @@ fn bytes_pass_as_they_are_and_each_direction_ends_for_itself() {
 }
 
 #[test]
+fn a_program_that_stops_reading_ends_the_session_though_its_input_stays_open() {
+    let rig = Rig::new();
+    // Answers the first word with lines, until nothing takes them.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                if matches!(stream.read(&mut [0]), Ok(1)) {
+                    while stream.write_all(b"line\n").is_ok() {}
+                }
+            });
+        }
+    });
+    rig.register("lines", address);
+    rig.wait_for("lines");
+    // A pipe, which can be waited for, and a device, which cannot.
+    let device = Stdio::from(std::fs::File::open("/dev/zero").unwrap());
+    for input in [Stdio::piped(), device] {
+        let mut command = rig.alice.command(&["proxy", "app", "lines"]);
+        let child = command.stdin(input).stdout(Stdio::piped()).spawn().unwrap();
+        let mut running = Tunnel { address, child };
+        let mut input = running.child.stdin.take();
+        if let Some(input) = &mut input {
+            input.write_all(b"go").unwrap();
+        }
+        let mut output = running.child.stdout.take().unwrap();
+        output.read_exact(&mut [0; 5]).unwrap();
+        drop(output);
+        wait_for("the program to end", || running.child.try_wait().unwrap());
+        drop(input);
+    }
+}
+
+#[test]
 fn who_may_not_and_what_is_not_there_is_said_at_the_terminal() {
     let rig = Rig::new();
     ok(rig.cluster.create("kind: role\nversion: v1\nmetadata: {name: idle}\nspec: {allow: {}}\n"));

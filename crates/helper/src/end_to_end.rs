@@ -205,10 +205,10 @@ impl<S: Speaks> EndToEnd<'_, S> {
             biased;
             ended = upstream.as_mut() => match ended {
                 // It has said everything; TLS sees the end by itself.
-                Ok(()) => talk.await,
+                Ok(()) => talk.await.map(drop),
                 // What came before the end is still the agent's.
                 Err(error) => match tokio::time::timeout(CAUSE_PATIENCE, talk).await {
-                    Ok(Ok(())) => Ok(()),
+                    Ok(Ok(_)) => Ok(()),
                     Ok(Err(Ended::Stranger(stranger))) => Err(Ended::Stranger(stranger)),
                     _ => Err(Ended::Failed(error)),
                 },
@@ -222,14 +222,19 @@ impl<S: Speaks> EndToEnd<'_, S> {
                     }
                 }
                 // What the program said last is still on its way; the agent ends the stream when it has it all.
-                Ok(()) if S::HALF_CLOSE => tokio::select! {
+                Ok(Talked::Finished) if S::HALF_CLOSE => tokio::select! {
                     ended = upstream.as_mut() => ended.map_err(Ended::Failed),
                     () = gone(self.program) => {
                         let _ = tokio::time::timeout(LAST_WORDS, upstream).await;
                         Ok(())
                     }
                 },
-                other => other,
+                // Its input may be open as long as it likes: nothing waits for that.
+                Ok(Talked::Unheard) if S::HALF_CLOSE => {
+                    let _ = tokio::time::timeout(LAST_WORDS, upstream).await;
+                    Ok(())
+                }
+                other => other.map(drop),
             },
         }
     }
@@ -249,10 +254,10 @@ impl<S: Speaks> EndToEnd<'_, S> {
     }
 
     /// The program's bytes inside TLS, until either has ended.
-    async fn talk(&self, mut tls: EndpointStream<UnixStream>, login: &Login) -> Result<(), Ended> {
+    async fn talk(&self, mut tls: EndpointStream<UnixStream>, login: &Login) -> Result<Talked, Ended> {
         let shaken = tokio::select! {
             shaken = tokio::time::timeout(HANDSHAKE_PATIENCE, tls.handshake()) => shaken,
-            () = gone(self.program) => return Ok(()),
+            () = gone(self.program) => return Ok(Talked::Finished),
         };
         match shaken {
             Ok(Ok(())) => {}
@@ -289,12 +294,11 @@ impl<S: Speaks> EndToEnd<'_, S> {
                 let bytes = next(&mut from_agent).await.map_err(lost)?;
                 if bytes.is_empty() {
                     self.output.finish();
-                    return Ok(());
+                    return Ok(Talked::Finished);
                 }
                 self.speaks.passes(&bytes);
-                // The program does not listen any more.
                 if self.output.write_all(bytes).await.is_err() {
-                    return Ok(());
+                    return Ok(Talked::Unheard);
                 }
             }
         };
@@ -303,9 +307,9 @@ impl<S: Speaks> EndToEnd<'_, S> {
             tokio::select! {
                 ended = downstream.as_mut() => match ended {
                     // The agent has said everything, and the program may not have.
-                    Ok(()) if S::HALF_CLOSE => {
+                    Ok(Talked::Finished) if S::HALF_CLOSE => {
                         upstream.await;
-                        Ok(())
+                        Ok(Talked::Finished)
                     }
                     ended => ended,
                 },
@@ -318,10 +322,18 @@ impl<S: Speaks> EndToEnd<'_, S> {
             ended = both.as_mut() => ended,
             () = gone(self.program) => {
                 let _ = tokio::time::timeout(LAST_WORDS, both).await;
-                Ok(())
+                Ok(Talked::Finished)
             }
         }
     }
+}
+
+/// How the talk between a program and an agent has ended.
+enum Talked {
+    /// The agent has said everything, or the program is gone.
+    Finished,
+    /// The program does not listen any more: nothing that it says can be answered, and the session is over.
+    Unheard,
 }
 
 /// A failed handshake in words, with what to try.

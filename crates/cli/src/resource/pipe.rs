@@ -59,8 +59,14 @@ async fn between(resources: &Resources, wanted: &Wanted) -> CliResult {
     let twice = far.try_clone().doing(doing)?;
     // A read of a terminal cannot be given up, so nothing waits for it once the other direction has ended.
     let input = tokio::task::spawn_local(copy(tokio::io::stdin(), to));
-    let output = copy(from, tokio::io::stdout());
-    let (carried, _) =
+    let output = async {
+        let copied = copy(from, tokio::io::stdout()).await;
+        if copied.is_err() {
+            // Standard output is closed, and answers cannot be read. Both halves are gone with this, and the session ends.
+            input.abort();
+        }
+    };
+    let (carried, ()) =
         tokio::join!(resources.carry(wanted, OwnedFd::from(twice), OwnedFd::from(far)), output);
     input.abort();
     Ok(carried?)
