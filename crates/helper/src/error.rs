@@ -87,8 +87,11 @@ pub enum Error {
         /// Whether the user may not, rather than that it failed.
         denied: bool,
     },
-    /// The authority knows no agent of a resource.
-    #[error("{to} has no agent that the cluster knows")]
+    /// The authority knows no agent of a resource that takes TLS of the user's own.
+    #[error(
+        "none of the agents of {to} can serve it end to end: they have not joined, are of an earlier release, or two nodes share \
+         a name"
+    )]
     NoAgents {
         /// The resource.
         to: String,
@@ -144,7 +147,7 @@ impl Error {
             Self::NotOpened { hint, .. } => return Some(Foreign::new(hint.clone()).into()),
             Self::NoAgents { kind, .. } => {
                 return Some(format!(
-                    "sallyport {kind} ls; an administrator adds agents by its document's via"
+                    "sallyport {kind} ls; an administrator looks at the nodes of its document's via: sallyport admin hosts ls"
                 ));
             }
             Self::UnknownKind(_) => "sallyport --version  (client and cluster versions may be too far apart)",
