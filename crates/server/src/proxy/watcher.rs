@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use sallyport_access::{Database, DatabasePermit, Decidable, Identity, Login, Node};
+use sallyport_access::{Database, DatabasePermit, Decidable, HostId, Identity, Listed, Login, Node};
 use sallyport_audit::{Code, Event, Sink};
 use sallyport_session::{Denied, Ending, Stop, Watched, watch};
 use time::OffsetDateTime;
@@ -22,8 +22,9 @@ use crate::member::cluster_cache::ClusterCache;
 use crate::sessions::SessionGuard;
 use crate::tasks;
 
-/// How long the agent has to end a session that is no longer allowed in the database's own words, before the way is closed.
-const DATABASE_GRACE: Duration = Duration::from_millis(500);
+/// How long the agent has to end a session that is no longer allowed, and to tell the client why in words of the protocol, before
+/// the way is closed.
+const AGENT_GRACE: Duration = Duration::from_millis(500);
 
 /// Answers why a session may not go on, as of a moment.
 type Denies = Box<dyn Fn(OffsetDateTime) -> Option<Denied> + Send + Sync>;
@@ -90,6 +91,38 @@ where
     })
 }
 
+/// A session with a resource of the catalogue, at one of its agents.
+pub(crate) struct WithResource {
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) listed: Arc<Listed>,
+    pub(crate) agent: HostId,
+    /// Until when the decision counts that let the user in.
+    pub(crate) valid_until: OffsetDateTime,
+    /// The event of its end before its time.
+    pub(crate) cut: Code,
+}
+
+/// Until the document goes or names other agents, or roles or locks say no to it as it is now. When the certificate has ended, a
+/// lock still ends the session; the end of the certificate itself is for the agent to judge, by the policy for it.
+fn unlisted(view: &Arc<ClusterCache>, with: WithResource) -> Denies {
+    let view = Arc::clone(view);
+    let WithResource { identity, listed, agent, valid_until, .. } = with;
+    Box::new(move |now| {
+        let (word, name) = (listed.kind.row().word, listed.name.as_str());
+        let Some(current) = view.listed(listed.kind, name) else {
+            return Some(Denied::new(format!("{word} {name:?} was removed")));
+        };
+        if !view.node(&agent).is_some_and(|node| current.agents.contains(&node.name)) {
+            return Some(Denied::new(format!("the agent does not serve this {word} any more")));
+        }
+        let locks = view.locks();
+        if now >= valid_until {
+            return view.policies().locked(&identity, &*current, Some(&()), &locks, now).map(Denied::from);
+        }
+        view.policies().decide(&identity, &*current, &(), &locks, now).err().map(Denied::from)
+    })
+}
+
 impl Session {
     /// A session with a node, which decides by roles itself. `login` is none where this host does not know it.
     pub(crate) fn with_node(
@@ -124,7 +157,19 @@ impl Session {
         tells: impl Fn(Code) -> Event + Send + Sync + 'static,
     ) -> Self {
         let denies = decided(&view, identity, database, permit.account().clone(), permit.valid_until());
-        let (cut, grace) = (Code::DatabaseSessionCut, DATABASE_GRACE);
+        let (cut, grace) = (Code::DatabaseSessionCut, AGENT_GRACE);
+        Self { view, sink, denies, tells: Arc::new(tells), cut, grace }
+    }
+
+    /// A session with a resource of the catalogue. `tells` makes its events.
+    pub(crate) fn with_resource(
+        view: Arc<ClusterCache>,
+        with: WithResource,
+        sink: Arc<dyn Sink>,
+        tells: impl Fn(Code) -> Event + Send + Sync + 'static,
+    ) -> Self {
+        let (cut, grace) = (with.cut.clone(), AGENT_GRACE);
+        let denies = unlisted(&view, with);
         Self { view, sink, denies, tells: Arc::new(tells), cut, grace }
     }
 

@@ -210,6 +210,8 @@ struct Asked<'a> {
 /// A session that has begun.
 struct Begun {
     session: Session,
+    /// What was dialled, as the document had it then.
+    address: String,
     upstream: tokio::net::TcpStream,
 }
 
@@ -244,7 +246,7 @@ impl Asked<'_> {
         session.started(|event| event);
         info!(session = %session.id(), user = %self.identity.display_name(), resource = %permit.resource(), "session with a resource");
         counted(self.kind, "opened");
-        Ok(Begun { session, upstream })
+        Ok(Begun { session, address, upstream })
     }
 
     fn about(&self, listed: &Listed, permit: &Permit<Listed>, agent: &NodeName, address: &str) -> About {
@@ -268,11 +270,11 @@ impl Asked<'_> {
 
     /// Carries the bytes of a session until it is over, and puts its end on record.
     async fn carry(&self, mut client: Client, begun: Begun) {
-        let Begun { session, mut upstream } = begun;
+        let Begun { session, address, mut upstream } = begun;
         let tally = Tally::default();
         let ended = {
             let opened = preamble::encode(&ResourceOpened::default());
-            let watched = Watch { asked: self };
+            let watched = Watch { asked: self, address: &address };
             let carried = async {
                 if let Err(error) = said(&mut client, &opened).await {
                     return End::Lost(format!("the user's program is gone: {error}"));
@@ -333,6 +335,8 @@ async fn said(client: &mut Client, bytes: &[u8]) -> std::io::Result<()> {
 /// Whether a session may go on, by this agent's copy of the cluster's state.
 struct Watch<'a> {
     asked: &'a Asked<'a>,
+    /// What was dialled.
+    address: &'a str,
 }
 
 impl Watched for Watch<'_> {
@@ -341,11 +345,15 @@ impl Watched for Watch<'_> {
     }
 
     fn denied(&self, now: OffsetDateTime) -> Option<Denied> {
-        let Asked { inner, kind, target, identity, .. } = self.asked;
+        let Asked { inner, kind, serving, target, identity, .. } = self.asked;
         match inner.served(*kind, &target.name) {
             None => {
                 let (word, agent) = (kind.row().word, inner.own_name());
                 Some(Denied::new(format!("the agent of {agent} does not serve this {word} any more")))
+            }
+            Some(listed) if (serving.address)(&listed).as_deref() != Some(self.address) => {
+                let word = kind.row().word;
+                Some(Denied::new(format!("this {word} is registered with another address now")))
             }
             Some(listed) => inner.decide(identity, &listed, now).err().map(Denied::from),
         }

@@ -6,11 +6,11 @@ mod error;
 mod frames;
 mod relay;
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use sallyport_access::{HostId, Kind, Listed, Permit};
+use sallyport_access::{HostId, Kind};
 use sallyport_audit::{Event, PHASE};
 use sallyport_session::serving::Serving;
 use sallyport_wire::trace_context::TraceContext;
@@ -24,9 +24,8 @@ use self::asked::{ResourceAsked, about};
 pub(crate) use self::frames::{ResourceFrames, connected};
 use super::client::Grpc;
 use super::open::{ClientContext, Opened, OpenedFor, Opener};
+use super::watcher::{Session, Watcher, WithResource};
 
-/// How long the agent has to end a session that is no longer allowed, before the way is closed.
-const CUT_GRACE: Duration = Duration::from_millis(500);
 /// Agents that a client may name, as many as a resource has.
 const MOST_AGENTS: usize = 64;
 
@@ -97,54 +96,33 @@ impl Resources {
         to: Grpc<ResourceFrames>,
         first_byte: Span,
     ) {
-        // What counts it lives as long as it does.
-        let Opened { found: listed, permit, stream: way, counted: _counted, .. } = opened;
-        let event = |code: &sallyport_audit::Code| {
-            let event = Event::new(code.clone(), OffsetDateTime::now_utc())
-                .user(client.identity.display_name())
-                .source(client.address.to_string())
-                .field("at", "proxy");
-            about(event, &listed)
+        let Opened { found: listed, permit, stream: way, counted, .. } = opened;
+        let (identity, source) = (Arc::clone(&client.identity), client.address.to_string());
+        let with = WithResource {
+            identity: Arc::clone(&client.identity),
+            listed: Arc::clone(&listed),
+            agent: way.agent,
+            valid_until: permit.valid_until(),
+            cut: serving.codes.cut.clone(),
         };
-        let cut = async {
-            let reason = self.taken_away(client, &listed, &permit).await;
-            // The agent sees it, too, and tells it to the program.
-            tokio::time::sleep(CUT_GRACE).await;
-            reason
+        let tells = move |code| {
+            let event = Event::new(code, OffsetDateTime::now_utc()).user(identity.display_name());
+            about(event.source(source.clone()), &listed)
         };
+        let (view, sink) = (Arc::clone(&self.opener.view), Arc::clone(&self.opener.sink));
+        let session = Session::with_resource(view, with, sink, tells);
+        // The agent sees it, too, and tells it to the program.
+        let mut watcher = Watcher::new(session, Some(counted), |_| {});
         let ended = tokio::select! {
             ended = relay::carry(to, &way.stream, first_byte) => ended,
-            reason = cut => {
-                info!(%reason, "session with a resource cut");
-                self.opener.sink.emit(event(&serving.codes.cut).message(reason));
-                Ok(())
-            }
+            _ = watcher.cut() => Ok(()),
         };
         if let Err(error) = ended {
             info!(%error, "the way to a resource was lost");
-            self.opener.sink.emit(event(&serving.lost).message(error.to_string()));
+            let lost = watcher.event(serving.lost.clone()).field("at", "proxy").message(error.to_string());
+            self.opener.sink.emit(lost);
         }
         info!("session with a resource closed at the proxy");
-    }
-
-    /// Waits until the roles, a lock or the catalogue say no.
-    async fn taken_away(&self, client: &ClientContext, listed: &Listed, permit: &Permit<Listed>) -> String {
-        let view = &self.opener.view;
-        let refused = || {
-            let now = OffsetDateTime::now_utc();
-            // A certificate that ends is the agent's to judge, by the policy for it.
-            if now >= permit.valid_until() {
-                return None;
-            }
-            match view.listed(listed.kind, listed.name.as_str()) {
-                None => Some(format!("{} was removed", permit.resource())),
-                Some(listed) => {
-                    let decided = self.opener.decide(&client.identity, &*listed, &(), now);
-                    decided.err().map(|refusal| refusal.to_string())
-                }
-            }
-        };
-        view.when(refused).await
     }
 }
 

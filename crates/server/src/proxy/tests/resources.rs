@@ -1,12 +1,18 @@
 //! What is asked for that the catalogue keeps.
 
-use sallyport_access::HostId;
+use std::sync::Arc;
+
+use sallyport_access::{HostId, Kind};
+use sallyport_audit::event::MemorySink;
+use sallyport_audit::{Code as EventCode, Event};
 use sallyport_wire::v1;
 use sallyport_wire::v1::proxy_resource_request::Frame;
 use sallyport_wire::v1::transport_client::TransportClient;
+use time::{Duration, OffsetDateTime};
 use tonic::{Code, Status};
 
-use super::rig::Rig;
+use super::rig::{PATIENCE, Rig, role};
+use crate::proxy::watcher::{Session, Watcher, WithResource};
 
 async fn asked(rig: &Rig, frame: Frame) -> Status {
     let mut client = TransportClient::new(rig.channel(&rig.user("alice")).await);
@@ -36,5 +42,54 @@ async fn what_is_no_kind_or_names_too_much_is_refused_before_anything_is_opened(
         let status = asked(&rig, frame).await;
         assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
         assert!(status.message().contains(said), "{status:?}");
+    }
+}
+
+/// A document of the application `wiki`.
+fn wiki(via: &str) -> String {
+    format!(
+        "kind: app\nversion: v1\nmetadata: {{name: wiki, labels: {{env: test}}}}\nspec: {{uri: 'tcp://wiki.internal:80', via: {via}}}\n"
+    )
+}
+
+#[tokio::test]
+async fn a_session_ends_with_what_let_it_in_also_once_the_decision_is_out_of_date() {
+    let rig = Rig::new().await;
+    rig.put("role", "dev", &role("dev", "[alice]", "    app_labels: {env: test}\n"));
+    let (agent, who) = (rig.know("web-1"), rig.user("alice"));
+    rig.know("web-2");
+    let certificate = sallyport_ca::keys::certificate(&who.ssh_certificate).unwrap();
+    let identity = rig.trust().verify_user_ssh(&certificate, OffsetDateTime::now_utc()).unwrap();
+    let identity = Arc::new(identity);
+    let lock =
+        "kind: lock\nversion: v1\nmetadata: {name: stop}\nspec: {target: {app: wiki}, message: not now}\n";
+    // Beside the moment until which the decision counts, and what is taken away.
+    let past = OffsetDateTime::now_utc() - Duration::minutes(1);
+    let coming = OffsetDateTime::now_utc() + Duration::hours(1);
+    for valid_until in [coming, past] {
+        for why in ["was removed", "does not serve", "not now"] {
+            rig.put("app", "wiki", &wiki("web-1"));
+            let view = Arc::clone(&rig.service.view);
+            let listed = view.listed(Kind::App, "wiki").unwrap();
+            let cut = EventCode::AppSessionCut;
+            let with = WithResource { identity: Arc::clone(&identity), listed, agent, valid_until, cut };
+            let sink = Arc::new(MemorySink::default());
+            let tells = |code| Event::new(code, OffsetDateTime::now_utc());
+            let session = Session::with_resource(view, with, sink.clone(), tells);
+            let mut watcher = Watcher::new(session, None, |_| {});
+            // A change that takes nothing away is not the reason.
+            rig.put("app", "wiki", &wiki("[web-2, web-1]"));
+            tokio::task::yield_now().await;
+            match why {
+                "was removed" => rig.delete("app", "wiki"),
+                "does not serve" => rig.put("app", "wiki", &wiki("web-2")),
+                _ => rig.put("lock", "stop", lock),
+            }
+            let reason = tokio::time::timeout(PATIENCE, watcher.cut()).await;
+            let reason = reason.unwrap_or_else(|_| panic!("the session goes on: {why}, {valid_until}"));
+            assert!(reason.contains(why), "{reason}");
+            assert_eq!(sink.events().len(), 1, "{why}");
+            rig.delete("lock", "stop");
+        }
     }
 }

@@ -64,10 +64,7 @@ impl Scene {
         let node = sallyport_server::start(config).await.unwrap();
         create(&cluster, ROLE.to_owned()).await;
         for (name, via) in [("wiki", "app-1"), ("other", "app-1"), ("elsewhere", "app-2")] {
-            create(&cluster, format!(
-                "kind: app\nversion: v1\nmetadata: {{name: {name}, labels: {{env: dev}}}}\nspec: {{uri: 'tcp://{address}', via: {via}}}\n"
-            ))
-            .await;
+            create(&cluster, document(name, &address, via)).await;
         }
         let agent = until("the agent", async || {
             let mut listing = ClusterClient::new(support::admin_channel(&cluster.data_dir()).await);
@@ -96,6 +93,15 @@ impl Scene {
 
     /// What the agent answers the user's own program, where the proxy asks for one application and the program for another.
     async fn open(&self, by_proxy: &str, by_program: &str) -> v1::ResourceOpened {
+        self.session(by_proxy, by_program).await.1
+    }
+
+    /// The same, with the user's program at the end of it.
+    async fn session(
+        &self,
+        by_proxy: &str,
+        by_program: &str,
+    ) -> (EndpointStream<Stream>, v1::ResourceOpened) {
         let identity = (self.victim.tls_chain.as_str(), self.victim.tls_key.as_str());
         let client = NodeClient::one_of(&self.victim.trust, identity, ALPN, "app", &[self.agent]).unwrap();
         let mut program =
@@ -104,12 +110,19 @@ impl Scene {
         program.handshake().await.unwrap();
         program.write_all(&asked(by_program)).await.unwrap();
         program.flush().await.unwrap();
-        preamble::read_message(&mut program).await.unwrap()
+        let opened = preamble::read_message(&mut program).await.unwrap();
+        (program, opened)
     }
 
     fn taken(&self) -> usize {
         self.taken.load(Ordering::SeqCst)
     }
+}
+
+fn document(name: &str, address: &str, via: &str) -> String {
+    format!(
+        "kind: app\nversion: v1\nmetadata: {{name: {name}, labels: {{env: dev}}}}\nspec: {{uri: 'tcp://{address}', via: {via}}}\n"
+    )
 }
 
 /// What a program says first.
@@ -187,6 +200,32 @@ async fn a_taken_over_proxy_neither_opens_an_application_nor_leads_to_another() 
 
     // The user's own program is let in, all the while.
     assert_eq!(scene.open("wiki", "wiki").await, v1::ResourceOpened::default());
+    scene.node.shutdown(false).await;
+    scene.cluster.running.shutdown(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_ends_when_the_application_is_registered_elsewhere() {
+    let scene = Scene::new().await;
+    let (mut program, opened) = scene.session("wiki", "wiki").await;
+    assert_eq!(opened, v1::ResourceOpened::default());
+    program.write_all(b"hello").await.unwrap();
+    program.flush().await.unwrap();
+    let mut heard = [0; 5];
+    program.read_exact(&mut heard).await.unwrap();
+    assert_eq!(&heard, b"hello");
+    let (elsewhere, _) = echo().await;
+    create(&scene.cluster, document("wiki", &elsewhere, "app-1")).await;
+    let ended = tokio::time::timeout(PATIENCE, program.read_u8()).await;
+    assert!(ended.expect("the session goes on with what is not registered any more").is_err());
+    until("the event", async || {
+        let cut = support::events(&mut scene.cluster.admin().await, "SP2303W").await;
+        let said = |event: &serde_json::Value| {
+            event["message"].as_str().is_some_and(|message| message.contains("another address"))
+        };
+        cut.iter().any(said).then_some(())
+    })
+    .await;
     scene.node.shutdown(false).await;
     scene.cluster.running.shutdown(false).await;
 }
