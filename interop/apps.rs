@@ -297,6 +297,19 @@ fn a_session_ends_with_what_let_its_user_in() {
 }
 
 #[test]
+fn a_connection_finds_the_agent_that_serves_it_now() {
+    let mut rig = Rig::new();
+    rig.cluster.add_node("web-2", "env: prod");
+    let address = rig.echo.address;
+    ok(rig.cluster.create(&format!(
+        "kind: app\nversion: v1\nmetadata: {{name: echo, labels: {{env: test}}}}\nspec: {{uri: 'tcp://{address}', via: web-2}}\n"
+    )));
+    // The old agent is remembered for longer than this waits.
+    rig.wait_for("echo");
+    rig.cluster.wait_event("app.session.start", |event| event["fields"]["agent"] == "web-2");
+}
+
+#[test]
 fn many_connections_go_at_once() {
     let rig = Rig::new();
     let tunnel = Arc::new(rig.tunnel("echo"));

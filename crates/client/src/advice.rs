@@ -145,6 +145,7 @@ fn on_resource(kind: &str, status: &Status) -> Option<String> {
         Code::PermissionDenied | Code::NotFound => return Some(format!("sallyport {kind} ls")),
         Code::Unauthenticated => "sallyport login",
         Code::ResourceExhausted => "close some connections and try again",
+        Code::FailedPrecondition => "try again in a moment",
         Code::Unimplemented => "ask an administrator to update the proxy",
         _ => answered(status)?,
     };

@@ -396,6 +396,12 @@ impl Error {
         }
     }
 
+    /// Whether the proxy says that other agents than those that were asked for serve a resource now.
+    #[must_use]
+    pub fn is_of_other_agents(&self) -> bool {
+        matches!(self, Self::Resource { status, .. } if status.code() == Code::FailedPrecondition)
+    }
+
     /// Of which kind it is.
     #[must_use]
     pub fn kind(&self) -> Kind {

@@ -172,21 +172,23 @@ impl From<Error> for Ended {
 
 impl<S: Speaks> EndToEnd<'_, S> {
     /// Carries bytes by one of these agents until one side has ended, or both where directions end each for itself. Where
-    /// another answers, the authority is asked once more.
+    /// another answers, or the proxy says that others serve it now, the authority is asked once more.
     pub(super) async fn carry(&self, stored: &Arc<Stored>, agents: &[HostId], state: &StreamState) -> Result {
         match self.session(stored, agents, state).await {
             Ok(()) => Ok(()),
-            Err(Ended::Failed(error)) => Err(error),
-            Err(Ended::Stranger(error)) => match agents::ask(stored, self.speaks.asked()).await {
-                // Another agent serves it since; or the proxy leads astray.
-                Ok(now) if !now.is_empty() && now != agents => {
-                    match self.session(stored, &now, state).await {
-                        Ok(()) => Ok(()),
-                        Err(Ended::Failed(error) | Ended::Stranger(error)) => Err(error),
+            Err(Ended::Failed(error)) if !error.is_of_other_agents() => Err(error),
+            Err(Ended::Failed(error) | Ended::Stranger(error)) => {
+                match agents::ask(stored, self.speaks.asked()).await {
+                    // Another agent serves it since; or the proxy leads astray.
+                    Ok(now) if !now.is_empty() && now != agents => {
+                        match self.session(stored, &now, state).await {
+                            Ok(()) => Ok(()),
+                            Err(Ended::Failed(error) | Ended::Stranger(error)) => Err(error),
+                        }
                     }
+                    _ => Err(error),
                 }
-                _ => Err(error),
-            },
+            }
         }
     }
 

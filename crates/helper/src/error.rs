@@ -128,6 +128,11 @@ impl Error {
         }
     }
 
+    /// Whether the proxy says that other agents serve the resource now.
+    pub(crate) fn is_of_other_agents(&self) -> bool {
+        matches!(self, Self::Client(error) if error.is_of_other_agents())
+    }
+
     /// The next command to try, or what to look at.
     #[must_use]
     pub fn advice(&self) -> Option<String> {

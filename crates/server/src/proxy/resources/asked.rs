@@ -82,6 +82,10 @@ impl Asks for ResourceAsked<'_> {
         let header = StreamHeader::new(client.address, permit.user().as_str(), traceparent, carries).encode();
         let mut agents = agents(opener, listed)?;
         agents.retain(|agent| self.agents.contains(agent));
+        if agents.is_empty() {
+            let (word, name) = (self.kind.row().word, listed.name.to_string());
+            return Err(ResourceError::OtherAgents { word, name });
+        }
         let opened = agents.into_iter().find_map(|agent| {
             let stream = opener.hub.open_listed(agent, permit, header.clone()).ok()?;
             Some(ResourceStream { stream, agent })

@@ -14,6 +14,11 @@ pub(crate) enum ResourceError {
     Refused(Refusal),
     #[error("{word} {name:?} cannot be reached: {problem}")]
     Offline { word: &'static str, name: String, problem: String },
+    /// A client that remembers who served it asks the authority again.
+    #[error(
+        "{word} {name:?} cannot be reached: its agents have changed, and none of them is one that was asked for"
+    )]
+    OtherAgents { word: &'static str, name: String },
     #[error(
         "you have {0} ways to nodes, databases and other resources through this proxy, as many as one user may have \
          (proxy.limits.sessions_per_user)"
@@ -36,6 +41,7 @@ impl ResourceError {
         match self {
             Self::Unknown { .. } => Status::not_found(message),
             Self::Refused(_) | Self::NoUser => Status::permission_denied(message),
+            Self::OtherAgents { .. } => Status::failed_precondition(message),
             Self::TooMany(_) => Status::resource_exhausted(message),
             Self::Offline { .. } | Self::Stopping => Status::unavailable(message),
         }
@@ -60,6 +66,7 @@ impl Refused for ResourceError {
             Self::Unknown { .. } => "unknown_resource",
             Self::Refused(_) => "refused",
             Self::Offline { .. } => "offline",
+            Self::OtherAgents { .. } => "other_agents",
             Self::TooMany(_) => "too_many_sessions",
             Self::NoUser => "not_a_user",
             Self::Stopping => "stopping",

@@ -45,6 +45,24 @@ async fn what_is_no_kind_or_names_too_much_is_refused_before_anything_is_opened(
     }
 }
 
+#[tokio::test]
+async fn agents_that_serve_it_no_more_are_told_apart_from_such_that_are_away() {
+    let rig = Rig::new().await;
+    rig.put("role", "dev", &role("dev", "[alice]", "    app_labels: {env: test}\n"));
+    let serving = rig.know("web-1");
+    rig.put("app", "one", &wiki("web-1").replace("name: wiki", "name: one"));
+    let before = HostId::new();
+    for (agents, code, said) in [
+        (vec![before], Code::FailedPrecondition, "its agents have changed"),
+        (vec![serving, before], Code::Unavailable, "no agent of it is connected to this proxy"),
+    ] {
+        let agents = agents.iter().map(ToString::to_string).collect();
+        let status = asked(&rig, target("app", agents)).await;
+        assert_eq!(status.code(), code, "{status:?}");
+        assert!(status.message().contains(said), "{status:?}");
+    }
+}
+
 /// A document of the application `wiki`.
 fn wiki(via: &str) -> String {
     format!(
