@@ -1,118 +1,53 @@
-//! Carrying a database session's bytes, chunk by chunk as they come.
-
-use std::future::poll_fn;
-use std::io;
-use std::time::Duration;
+//! Carrying a database session's bytes.
 
 use bytes::Bytes;
-use metrics::counter;
 use sallyport_databases::postgres::boundary::Boundary;
 use sallyport_databases::postgres::error::{LOST, LOST_HINT, Refusal, SqlState};
 use sallyport_wire::tunnel::{self, TunnelError};
 use tracing::Span;
 
-use crate::proxy::client::{Client, Source, Target};
+pub(super) use crate::proxy::carrying::Lost;
+use crate::proxy::carrying::{self, Speaks};
+use crate::proxy::client::{Client, Target};
 
-/// Most that goes on at once.
-const CHUNK_BYTES: usize = 64 * 1024;
-/// How long a client has to take the last message.
-const GRACE: Duration = Duration::from_secs(3);
+/// The server's messages, as far as it takes to know where one ends; none where client and agent have TLS of their own, in which
+/// nothing can be put.
+struct Messages(Option<Boundary>);
 
-/// Why a session ended before its time.
-#[derive(Debug, thiserror::Error)]
-#[error("the connection to the agent was lost: {0}")]
-pub(super) struct Lost(#[from] TunnelError);
+impl Speaks for Messages {
+    const DIRECTIONS: [&'static str; 2] = ["to_database", "from_database"];
+    const MISSED_TO_THE_END: bool = false;
+
+    fn passes(&mut self, bytes: &[u8]) {
+        if let Some(boundary) = &mut self.0 {
+            boundary.pass(bytes);
+        }
+    }
+
+    async fn lost(&mut self, to: &mut impl Target, _: &TunnelError) {
+        match &self.0 {
+            None => to.fail(LOST).await,
+            Some(boundary) if boundary.is_here() => {
+                let refusal = Refusal::new(SqlState::ConnectionFailure, LOST).hint(LOST_HINT);
+                if to.send(Bytes::from(refusal.to_bytes())).await.is_ok() {
+                    to.finish().await;
+                }
+            }
+            Some(_) => {}
+        }
+    }
+}
 
 /// Carries bytes until the agent has said everything, or the client is gone. `first` goes before all that the client says;
-/// none where client and agent have TLS of their own, in which nothing can be put. A client that has not gone reads why the
-/// agent has. `first_byte` ends with the first that the agent says.
+/// none where client and agent have TLS of their own. A client that has not gone reads why the agent has.
 pub(super) async fn carry(
     client: impl Client,
     agent: &tunnel::Stream,
     first: Option<Bytes>,
     first_byte: Span,
 ) -> Result<(), Lost> {
-    let (mut from, mut to) = client.split();
-    let (sent, received) = (
-        counter!("sallyport_bytes_total", "direction" => "to_database"),
-        counter!("sallyport_bytes_total", "direction" => "from_database"),
-    );
-    let seen = first.is_some();
-    let up = async {
-        let mut next = match first {
-            Some(first) => Some(first),
-            None => from.next().await.map_err(Ended::Client)?,
-        };
-        while let Some(mut bytes) = next {
-            sent.increment(bytes.len() as u64);
-            while !bytes.is_empty() {
-                poll_fn(|context| agent.poll_send(&mut bytes, context)).await.map_err(Ended::Agent)?;
-            }
-            next = from.next().await.map_err(Ended::Client)?;
-        }
-        agent.finish();
-        Ok::<(), Ended>(())
-    };
-    let down = async {
-        let mut boundary = Boundary::default();
-        let mut first_byte = Some(first_byte);
-        loop {
-            let bytes = poll_fn(|context| agent.poll_receive(CHUNK_BYTES, context)).await;
-            drop(first_byte.take());
-            match bytes {
-                Err(error) => {
-                    if !seen {
-                        let _ = tokio::time::timeout(GRACE, to.fail(LOST)).await;
-                    } else if boundary.is_here() {
-                        let refusal = Refusal::new(SqlState::ConnectionFailure, LOST).hint(LOST_HINT);
-                        let saying = async {
-                            if to.send(Bytes::from(refusal.to_bytes())).await.is_ok() {
-                                to.finish().await;
-                            }
-                        };
-                        // The client may read nothing.
-                        let _ = tokio::time::timeout(GRACE, saying).await;
-                    }
-                    return Err(Ended::Agent(error));
-                }
-                Ok(Some(bytes)) => {
-                    received.increment(bytes.len() as u64);
-                    if seen {
-                        boundary.pass(&bytes);
-                    }
-                    to.send(bytes).await.map_err(Ended::Client)?;
-                }
-                Ok(None) => {
-                    to.finish().await;
-                    return Ok::<(), Ended>(());
-                }
-            }
-        }
-    };
-    let mut down = std::pin::pin!(down);
-    let ended = tokio::select! {
-        ended = down.as_mut() => ended,
-        ended = up => match ended {
-            // A client that has said everything may still be answered. However the agent ends then, nobody misses it.
-            Ok(()) => match down.await {
-                Err(Ended::Agent(_)) => Ok(()),
-                ended => ended,
-            },
-            // Why the way ended is what the other direction reads, and what came before it.
-            Err(Ended::Agent(_)) => down.await,
-            Err(ended) => Err(ended),
-        },
-    };
-    match ended {
-        Ok(()) | Err(Ended::Client(_)) => Ok(()),
-        Err(Ended::Agent(error)) => Err(error.into()),
-    }
-}
-
-enum Ended {
-    /// Nobody is left who could be told.
-    Client(#[allow(dead_code, reason = "for whoever debugs")] io::Error),
-    Agent(TunnelError),
+    let messages = Messages(first.is_some().then(Boundary::default));
+    carrying::carry(client, agent, first, first_byte, messages).await
 }
 
 #[cfg(test)]

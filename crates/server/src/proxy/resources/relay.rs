@@ -1,91 +1,28 @@
-//! Carrying what a user's program and an agent say to each other, chunk by chunk as it comes. The ends of its two directions are
-//! inside, in TLS; here it is over when the agent has said everything.
+//! Carrying what a user's program and an agent say to each other. The ends of its two directions are inside, in TLS.
 
-use std::future::poll_fn;
-use std::io;
-use std::time::Duration;
-
-use metrics::counter;
 use sallyport_wire::tunnel::{self, TunnelError};
 use tracing::Span;
 
-use crate::proxy::client::{Client, Source, Target};
+pub(super) use crate::proxy::carrying::Lost;
+use crate::proxy::carrying::{self, Speaks};
+use crate::proxy::client::{Client, Target};
 
-/// Most that goes on at once.
-const CHUNK_BYTES: usize = 64 * 1024;
-/// How long a client has to take the last message.
-const GRACE: Duration = Duration::from_secs(3);
+struct Tls;
 
-/// Why it was over before its time.
-#[derive(Debug, thiserror::Error)]
-#[error("the connection to the agent was lost: {0}")]
-pub(super) struct Lost(#[from] TunnelError);
+impl Speaks for Tls {
+    const DIRECTIONS: [&'static str; 2] = ["to_resource", "from_resource"];
+    const MISSED_TO_THE_END: bool = true;
 
-enum Ended {
-    /// Nobody is left who could be told.
-    Client,
-    Agent(TunnelError),
-}
+    fn passes(&mut self, _: &[u8]) {}
 
-impl From<io::Error> for Ended {
-    fn from(_: io::Error) -> Self {
-        Self::Client
+    async fn lost(&mut self, to: &mut impl Target, error: &TunnelError) {
+        to.fail(&format!("it was ended: {error}")).await;
     }
 }
 
-/// Carries bytes until the agent has said everything, or the client is gone. `first_byte` ends with the first that the agent says.
+/// Carries bytes until the agent has said everything, or the client is gone.
 pub(super) async fn carry(client: impl Client, agent: &tunnel::Stream, first_byte: Span) -> Result<(), Lost> {
-    let (mut from, mut to) = client.split();
-    let (sent, received) = (
-        counter!("sallyport_bytes_total", "direction" => "to_resource"),
-        counter!("sallyport_bytes_total", "direction" => "from_resource"),
-    );
-    let up = async {
-        while let Some(mut bytes) = from.next().await? {
-            sent.increment(bytes.len() as u64);
-            while !bytes.is_empty() {
-                poll_fn(|context| agent.poll_send(&mut bytes, context)).await.map_err(Ended::Agent)?;
-            }
-        }
-        agent.finish();
-        Ok(())
-    };
-    let down = async {
-        let mut first_byte = Some(first_byte);
-        loop {
-            let bytes = poll_fn(|context| agent.poll_receive(CHUNK_BYTES, context)).await;
-            drop(first_byte.take());
-            match bytes {
-                Err(error) => {
-                    // The client may read nothing.
-                    let _ = tokio::time::timeout(GRACE, to.fail(&format!("it was ended: {error}"))).await;
-                    return Err(Ended::Agent(error));
-                }
-                Ok(Some(bytes)) => {
-                    received.increment(bytes.len() as u64);
-                    to.send(bytes).await?;
-                }
-                Ok(None) => {
-                    to.finish().await;
-                    return Ok(());
-                }
-            }
-        }
-    };
-    let mut down = std::pin::pin!(down);
-    let ended = tokio::select! {
-        ended = down.as_mut() => ended,
-        ended = up => match ended {
-            // A client that has said everything is still answered; an agent that is lost before that is missed. Why the way ended
-            // is what this direction reads, and what came before it.
-            Ok(()) | Err(Ended::Agent(_)) => down.await,
-            Err(ended) => Err(ended),
-        },
-    };
-    match ended {
-        Ok(()) | Err(Ended::Client) => Ok(()),
-        Err(Ended::Agent(error)) => Err(error.into()),
-    }
+    carrying::carry(client, agent, None, first_byte, Tls).await
 }
 
 #[cfg(test)]
