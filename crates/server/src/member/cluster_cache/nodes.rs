@@ -36,17 +36,29 @@ struct NodeMetadata {
     labels: Labels,
 }
 
-pub(super) fn parse_node(yaml: &str) -> Result<Node, String> {
+/// Why the document of a node means nothing to this release.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BadNode {
+    /// Without the text, which may be long.
+    #[error("{}", .0.without_snippet())]
+    NotRead(Box<serde_saphyr::Error>),
+    #[error("it has no address")]
+    NoAddress,
+    #[error("its sub_kind {0:?} is of a newer release")]
+    NewerKind(String),
+}
+
+pub(super) fn parse_node(yaml: &str) -> Result<Node, BadNode> {
     let document: NodeDocument =
-        serde_saphyr::from_str(yaml).map_err(|error| error.without_snippet().to_string())?;
+        serde_saphyr::from_str(yaml).map_err(|error| BadNode::NotRead(Box::new(error)))?;
     let NodeMetadata { id, name, labels } = document.metadata;
     let kind = match (document.sub_kind.as_str(), document.spec) {
         ("", _) => NodeKind::Sallyport,
         ("openssh", NodeSpec { address: Some(address), via, host_key, names, trust }) => {
             NodeKind::OpenSsh(OpenSshServer { address, via, host_key, names, trust })
         }
-        ("openssh", _) => return Err("it has no address".to_owned()),
-        (other, _) => return Err(format!("its sub_kind {other:?} is of a newer release")),
+        ("openssh", _) => return Err(BadNode::NoAddress),
+        (other, _) => return Err(BadNode::NewerKind(other.to_owned())),
     };
     Ok(Node { id, name, labels, kind })
 }
