@@ -24,6 +24,13 @@ fn by_command(name: &str) -> Option<Kind> {
     kinds().find(|row| row.kind.row().document == name).map(|row| row.kind)
 }
 
+/// The kind that was named, and what was said behind it.
+fn chosen(matches: &ArgMatches) -> Result<(Kind, &ArgMatches), clap::Error> {
+    let missing = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
+    let (name, behind) = matches.subcommand().ok_or_else(missing)?;
+    Ok((by_command(name).ok_or_else(missing)?, behind))
+}
+
 /// `sallyport KIND VERB`.
 #[derive(Debug)]
 pub(crate) struct Command {
@@ -41,9 +48,7 @@ enum Verb {
 
 impl FromArgMatches for Command {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let missing = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
-        let (name, verb) = matches.subcommand().ok_or_else(missing)?;
-        let kind = by_command(name).ok_or_else(missing)?;
+        let (kind, verb) = chosen(matches)?;
         Ok(Self { kind, verb: Verb::from_arg_matches(verb)? })
     }
 
@@ -91,9 +96,7 @@ pub(crate) struct Proxy {
 
 impl FromArgMatches for Proxy {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let missing = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
-        let (name, args) = matches.subcommand().ok_or_else(missing)?;
-        let kind = by_command(name).ok_or_else(missing)?;
+        let (kind, args) = chosen(matches)?;
         Ok(Self { kind, args: pipe::Args::from_arg_matches(args)? })
     }
 
