@@ -249,24 +249,9 @@ fn ask_beside(stored: &Stored, asked: Asked<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use sallyport_access::{ClusterName, UserName};
 
     use super::*;
     use crate::error::Kind;
-    use crate::profile::Profile;
-
-    fn stored(directory: &std::path::Path) -> Stored {
-        let profile = Profile {
-            // Nothing listens there.
-            proxy: "127.0.0.1:1".to_owned(),
-            cluster: ClusterName::new("test.example").unwrap(),
-            user: UserName::new("alice").unwrap(),
-            roles: Vec::new(),
-            logins: Vec::new(),
-            valid_until: OffsetDateTime::UNIX_EPOCH,
-        };
-        Stored { profile, directory: directory.to_owned() }
-    }
 
     fn info(name: &str, agents: &[HostId]) -> DatabaseInfo {
         let end_to_end_agents = agents.iter().map(ToString::to_string).collect();
@@ -282,7 +267,7 @@ mod tests {
     #[tokio::test]
     async fn that_there_is_no_way_end_to_end_is_believed_for_a_minute_and_the_authority_alone() {
         let directory = tempfile::tempdir().unwrap();
-        let stored = stored(directory.path());
+        let stored = Stored::of_test(directory.path());
         let agent = HostId::new();
         assert!(agents(&stored, Asked::Database("prod")).await.is_err(), "the authority was not asked yet");
         remember(&stored, &[info("prod", &[agent]), info("old", &[])]);
@@ -315,7 +300,7 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded() {
         let directory = tempfile::tempdir().unwrap();
-        let stored = stored(directory.path());
+        let stored = Stored::of_test(directory.path());
         let many: Vec<_> = (0..=MOST).map(|number| info(&format!("db-{number}"), &[])).collect();
         remember(&stored, &many);
         assert_eq!(read(&stored).len(), MOST);

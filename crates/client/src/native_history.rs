@@ -66,28 +66,13 @@ pub fn forget(stored: &Stored, node: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use sallyport_access::{ClusterName, UserName};
-    use time::OffsetDateTime;
 
     use super::*;
-    use crate::profile::Profile;
-
-    fn stored(directory: &std::path::Path) -> Stored {
-        let profile = Profile {
-            proxy: "localhost:3080".to_owned(),
-            cluster: ClusterName::new("test.example").unwrap(),
-            user: UserName::new("alice").unwrap(),
-            roles: Vec::new(),
-            logins: Vec::new(),
-            valid_until: OffsetDateTime::UNIX_EPOCH,
-        };
-        Stored { profile, directory: directory.to_owned() }
-    }
 
     #[test]
     fn a_node_that_was_met_natively_is_not_reached_otherwise_without_a_word() {
         let directory = tempfile::tempdir().unwrap();
-        let stored = stored(directory.path());
+        let stored = Stored::of_test(directory.path());
         by_ssh(&stored, "web-1").unwrap();
         natively(&stored, "web-1");
         natively(&stored, "web-2");
@@ -104,7 +89,7 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded() {
         let directory = tempfile::tempdir().unwrap();
-        let stored = stored(directory.path());
+        let stored = Stored::of_test(directory.path());
         write(&stored, &(0..MOST).map(|number| format!("node-{number}")).collect::<Vec<_>>());
         natively(&stored, "one-more");
         natively(&stored, &"x".repeat(LONGEST_BYTES + 1));

@@ -64,6 +64,22 @@ pub struct Stored {
     pub directory: PathBuf,
 }
 
+#[cfg(test)]
+impl Stored {
+    /// A login in this directory, at a proxy where nothing listens.
+    pub(crate) fn of_test(directory: &std::path::Path) -> Self {
+        let profile = Profile {
+            proxy: "127.0.0.1:1".to_owned(),
+            cluster: ClusterName::new("test.example").unwrap(),
+            user: UserName::new("alice").unwrap(),
+            roles: Vec::new(),
+            logins: Vec::new(),
+            valid_until: OffsetDateTime::UNIX_EPOCH,
+        };
+        Self { profile, directory: directory.to_owned() }
+    }
+}
+
 /// Keys and certificates of a fresh login, to be stored together.
 pub struct Material<'a> {
     /// The SSH key, as OpenSSH keeps it.
