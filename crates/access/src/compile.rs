@@ -9,7 +9,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 
 use crate::database::DatabaseUserMode;
-use crate::policy::PolicyError;
+use crate::policy::{PolicyError, SchemaError};
 use crate::role::{LabelRules, LoginMatcher, NameMatcher, Role, Rules, TraitRef, ValueMatcher, whole_value};
 use crate::{Kind, Nature, RoleName};
 
@@ -206,8 +206,7 @@ impl Compiler<'_> {
         resource: Option<Value>,
         condition: Option<Value>,
     ) -> Result<(), PolicyError> {
-        let id =
-            PolicyId::from_str(&rule_id(self.role, path)).map_err(|_| PolicyError::internal("policy id"))?;
+        let id = PolicyId::from_str(&rule_id(self.role, path)).map_err(|_| SchemaError::RuleName)?;
         let conditions: Vec<Value> =
             condition.into_iter().map(|body| json!({ "kind": "when", "body": body })).collect();
         let estimate = json!({
@@ -217,8 +216,7 @@ impl Compiler<'_> {
             "resource": resource.unwrap_or(json!({ "op": "All" })),
             "conditions": conditions,
         });
-        let policy = Policy::from_json(Some(id), estimate)
-            .map_err(|error| PolicyError::internal(&error.to_string()))?;
+        let policy = Policy::from_json(Some(id), estimate).map_err(SchemaError::from)?;
         self.policies.push(policy);
         Ok(())
     }

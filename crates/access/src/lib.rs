@@ -1,6 +1,6 @@
 //! Who may do what: identities, roles, locks and the one access decision.
 //!
-//! This crate is pure. It reads no clock, opens no file and talks to nobody: `now` and every fact come in as
+//! This crate is pure. It reads no clock, opens no file and has no connection: `now` and every fact come in as
 //! arguments, so the same question always has the same answer, on the proxy, on the node and in a test.
 
 mod compile;
@@ -46,8 +46,8 @@ pub use node::{Forwarding, Node, NodeKind, OpenSshServer, RecordInput, ServerTru
 pub use options::Options;
 pub use permit::{ApiPermit, DatabasePermit, Permit};
 pub use policy::{
-    DatabaseChoices, Decidable, Explanation, ForwardingSomewhere, JoinTarget, Merged, Policies, PolicyError,
-    Question, Seeker,
+    AccountError, DatabaseChoices, Decidable, Explanation, ForwardingSomewhere, JoinTarget, Merged, Policies,
+    PolicyError, Question, SchemaError, Seeker,
 };
 pub use query::{Query, QueryError};
 pub use refusal::Refusal;

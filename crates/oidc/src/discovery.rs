@@ -52,7 +52,7 @@ impl Discovery {
         if document.len() > MAX_DISCOVERY_BYTES {
             return Err(bad("it is longer than 64 KiB".to_owned()));
         }
-        let members = json::object(document).map_err(bad)?;
+        let members = json::object(document).map_err(|error| bad(error.to_string()))?;
         let named = members.get("issuer").and_then(Value::as_str);
         let named = named.ok_or_else(|| bad("it does not say whose it is (\"issuer\")".to_owned()))?;
         // §4.3: identical, so neither a slash more nor another case.

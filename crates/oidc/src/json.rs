@@ -8,14 +8,23 @@ use std::fmt;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+/// Why bytes are no object of JSON that has one reading.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ObjectError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error("it is not an object")]
+    NotAnObject,
+}
+
 /// Reads an object and nothing after it.
-pub(crate) fn object(bytes: &[u8]) -> Result<Map<String, Value>, String> {
+pub(crate) fn object(bytes: &[u8]) -> Result<Map<String, Value>, ObjectError> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = Strict.deserialize(&mut deserializer).map_err(|error| error.to_string())?;
-    deserializer.end().map_err(|error| error.to_string())?;
+    let value = Strict.deserialize(&mut deserializer)?;
+    deserializer.end()?;
     match value {
         Value::Object(members) => Ok(members),
-        _ => Err("it is not an object".to_owned()),
+        _ => Err(ObjectError::NotAnObject),
     }
 }
 
@@ -108,7 +117,7 @@ mod tests {
     fn a_name_stands_once_however_deep() {
         assert_eq!(object(br#"{"a":1,"b":{"a":[null,true,"x",1.5,-2]}}"#).unwrap().len(), 2);
         for twice in [r#"{"a":1,"a":1}"#, r#"{"x":[{"a":1,"b":2,"a":3}]}"#, r#"{"a":1,"\u0061":2}"#] {
-            assert!(object(twice.as_bytes()).unwrap_err().contains("twice"), "{twice}");
+            assert!(object(twice.as_bytes()).unwrap_err().to_string().contains("twice"), "{twice}");
         }
         for other in ["[]", "null", "{} {}", "{", "", "{\"a\":1e999}"] {
             assert!(object(other.as_bytes()).is_err(), "{other}");

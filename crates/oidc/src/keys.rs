@@ -47,7 +47,7 @@ impl KeySet {
         if document.len() > MAX_KEY_SET_BYTES {
             return Err(bad("it is longer than 256 KiB".to_owned()));
         }
-        let members = json::object(document).map_err(bad)?;
+        let members = json::object(document).map_err(|error| bad(error.to_string()))?;
         let Some(Value::Array(entries)) = members.get("keys") else {
             return Err(bad("it has no list \"keys\"".to_owned()));
         };

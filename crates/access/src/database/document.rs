@@ -1,6 +1,7 @@
 //! Databases as people write them: resource documents, and items of an agent's configuration.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -27,8 +28,26 @@ const MODES: [(&str, DatabaseTlsMode); 2] =
 const DANGEROUS_MODES: [(&str, DatabaseTlsMode); 2] =
     [("insecure", DatabaseTlsMode::Insecure), ("disabled", DatabaseTlsMode::Disabled)];
 
-/// Reads a file, and says what is wrong with it.
-pub type ReadFile<'f> = &'f dyn Fn(&str) -> Result<String, String>;
+/// Reads the file at this path.
+pub type ReadFile<'f> = &'f dyn Fn(&str) -> io::Result<String>;
+
+/// Why a text is no bundle of CA certificates.
+#[derive(Debug, thiserror::Error)]
+enum BundleError {
+    #[error("is too long")]
+    TooLong,
+    #[error("has no certificate in PEM")]
+    NoCertificate,
+}
+
+/// Why `ca_file` gives no CA certificates.
+#[derive(Debug, thiserror::Error)]
+enum BundleFileError {
+    #[error("{path}: {problem}")]
+    Unread { path: String, problem: io::Error },
+    #[error("{path} {problem}")]
+    Unfit { path: String, problem: BundleError },
+}
 
 impl Database {
     /// Reads a document of kind `db`.
@@ -184,16 +203,20 @@ fn read_tls(section: &Section<'_>, files: Option<ReadFile<'_>>, problems: &mut P
     };
     let ca = |text: &str| {
         if text.len() > MOST_CA_BYTES {
-            return Err("is too long");
+            return Err(BundleError::TooLong);
         }
         if !text.contains("-----BEGIN CERTIFICATE-----") {
-            return Err("has no certificate in PEM");
+            return Err(BundleError::NoCertificate);
         }
         Ok(text.to_owned())
     };
     let named = files.and_then(|read| {
         section.parsed("ca_file", "write the path of a file with certificates in PEM", problems, |path| {
-            ca(&read(path)?).map_err(|problem| format!("{path} {problem}"))
+            let path = path.to_owned();
+            match read(&path) {
+                Ok(text) => ca(&text).map_err(|problem| BundleFileError::Unfit { path, problem }),
+                Err(problem) => Err(BundleFileError::Unread { path, problem }),
+            }
         })
     });
     DatabaseTls {

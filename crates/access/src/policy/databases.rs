@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::decidable::{Decidable, Seeker};
+use super::decidable::{AccountError, Decidable, Seeker};
 use super::engine::{Policies, Question, granting};
 use super::explaining::{show_span, unfit_labels};
 use super::merged::Merged;
@@ -11,12 +11,12 @@ use crate::limits::{Limits, RecordAt};
 use crate::role::{NameMatcher, Role};
 use crate::{Identity, Kind, Principal, Traits, UserName};
 
-/// A name that nobody can have, to ask whether every name is allowed.
+/// A name that no user can have, to ask whether every name is allowed.
 const ANY_PROBE: &str = "\u{0}";
 /// Users and names that are weighed for a list; a role that lists more is used all the same.
 const MOST_CANDIDATES: usize = 64;
 
-/// What somebody may use a database as; locks aside.
+/// What a user may use a database as; locks aside.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DatabaseChoices {
     /// Users of the database server; `*` stands for every one that is not denied. None: nothing is allowed there.
@@ -43,7 +43,7 @@ impl Decidable for Database {
     }
 
     fn question(&self, seeker: &Seeker<'_>, account: &DatabaseAccount) -> Question<'_> {
-        // One's own name is open to everybody where users are made; elsewhere it is a name like any other.
+        // One's own name is open to every user where users are made; elsewhere it is a name like any other.
         let own = self.admin_user.is_some() && account.user == seeker.user.as_str();
         Question::session(Kind::Database, self.name.as_str(), &self.labels)
             .text("db_user", &account.user)
@@ -51,11 +51,9 @@ impl Decidable for Database {
             .flag("own", own)
     }
 
-    fn check(account: &DatabaseAccount) -> Result<(), String> {
-        for (text, of) in [(&account.user, "user"), (&account.name, "database name")] {
-            check_name(text).map_err(|bad| format!("the {of} {bad}"))?;
-        }
-        Ok(())
+    fn check(account: &DatabaseAccount) -> Result<(), AccountError> {
+        check_name(&account.user).map_err(AccountError::User)?;
+        check_name(&account.name).map_err(AccountError::DatabaseName)
     }
 
     fn options(
@@ -221,7 +219,7 @@ fn star(name: &str) -> String {
     if name == ANY_PROBE { "*".to_owned() } else { name.to_owned() }
 }
 
-/// A name of anybody's choice, short and without characters that would change what a person reads.
+/// A name that the client chose, short and without characters that would change what a person reads.
 fn shown(name: &str) -> String {
     let mut shown: String = name.chars().take(crate::database::NAME_BYTES).collect();
     if shown.len() < name.len() {

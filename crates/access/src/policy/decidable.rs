@@ -5,6 +5,7 @@ use time::OffsetDateTime;
 use super::engine::{Combination, Policies, Question, Weighed};
 use super::explaining::{show_span, unfit_labels};
 use super::merged::Merged;
+use crate::database::NameError;
 use crate::limits::Limits;
 use crate::role::Role;
 use crate::{Identity, Lock, Resource, Traits, UserName};
@@ -44,6 +45,17 @@ impl Seeker<'_> {
     }
 }
 
+/// An account that no role can grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AccountError {
+    /// No database server can have a user of this name.
+    #[error("the user {0}")]
+    User(NameError),
+    /// No database server can have a database of this name.
+    #[error("the database name {0}")]
+    DatabaseName(NameError),
+}
+
 /// A resource that [`Policies::decide`] decides about. What is here differs from kind to kind; everything else is the same. What is
 /// given here is right for a kind that labels alone grant.
 pub trait Decidable: Resource {
@@ -57,11 +69,11 @@ pub trait Decidable: Resource {
         Question::session(self.kind(), self.name(), self.labels())
     }
 
-    /// What is wrong with the account, whatever the roles say.
+    /// Checks the account before the roles are asked.
     ///
     /// # Errors
-    /// What a message says of it.
-    fn check(_: &Self::Account) -> Result<(), String> {
+    /// [`AccountError`] for one that no role can grant.
+    fn check(_: &Self::Account) -> Result<(), AccountError> {
         Ok(())
     }
 

@@ -39,7 +39,7 @@ impl Policies {
         if let Some(refusal) = self.locked(identity, resource, Some(account), locks, now) {
             return Err(refusal);
         }
-        R::check(account).map_err(|bad| refuse(bad, None))?;
+        R::check(account).map_err(|error| refuse(error.to_string(), None))?;
         let combination = self.combination(roles);
         let seeker = Seeker { policies: self, combination: &combination, user: name, traits };
         let weighed = seeker.weigh(resource, account);

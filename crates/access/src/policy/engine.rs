@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::str::FromStr;
-use std::sync::{Arc, LazyLock, RwLock};
+use std::sync::{Arc, LazyLock};
 
 use cedar_policy::{
     Authorizer, Context, Decision, Entities, Entity, EntityId, EntityTypeName, EntityUid, PolicySet, Request,
     RestrictedExpression, Schema, ValidationMode, Validator,
 };
+use parking_lot::RwLock;
 
-use super::error::PolicyError;
+use super::error::{PolicyError, SchemaError};
 use crate::compile::{CompiledRole, compile};
 use crate::role::{Role, TraitRef};
 use crate::{Kind, KindRow, Labels, RoleName, SessionPolicy, Traits};
@@ -25,15 +26,15 @@ pub struct Policies {
 }
 
 /// Names are parsed by a machine that is made anew for each: once in a process, too.
-static TYPES: LazyLock<Result<Types, String>> = LazyLock::new(|| {
-    let name = |name| EntityTypeName::from_str(name).map_err(|error| error.to_string());
+static TYPES: LazyLock<Result<Types, Arc<SchemaError>>> = LazyLock::new(|| {
+    let name = |name| EntityTypeName::from_str(name).map_err(|error| Arc::new(SchemaError::Type(error)));
     Ok(Types {
         user: name("User")?,
         role: name("Role")?,
         resources: Kind::ALL
             .iter()
             .map(|kind| Ok((*kind, name(kind.row().entity)?)))
-            .collect::<Result<_, String>>()?,
+            .collect::<Result<_, Arc<SchemaError>>>()?,
         resource: name("Resource")?,
         action: name("Action")?,
     })
@@ -41,8 +42,9 @@ static TYPES: LazyLock<Result<Types, String>> = LazyLock::new(|| {
 
 /// Checks compiled roles against the schema. Roles are compiled at every change of one, and reading the schema takes longer than
 /// compiling several: a process reads it once, and one that has no roles never does.
-static VALIDATOR: LazyLock<Result<Validator, String>> = LazyLock::new(|| {
-    let (schema, _) = Schema::from_cedarschema_str(&schema()).map_err(|error| error.to_string())?;
+static VALIDATOR: LazyLock<Result<Validator, Arc<SchemaError>>> = LazyLock::new(|| {
+    let (schema, _) =
+        Schema::from_cedarschema_str(&schema()).map_err(|error| Arc::new(SchemaError::Schema(error)))?;
     Ok(Validator::new(schema))
 });
 
@@ -172,17 +174,16 @@ impl Policies {
     pub fn compile_with(roles: &[Role], sessions: SessionPolicy) -> Result<Self, PolicyError> {
         let mut compiled = BTreeMap::new();
         for role in roles {
-            let validator = VALIDATOR.as_ref().map_err(|problem| PolicyError::internal(problem))?;
+            let validator = VALIDATOR.as_ref().map_err(|error| PolicyError::Internal(Arc::clone(error)))?;
             let one = compile(role)?;
-            let set = PolicySet::from_policies(one.policies.iter().cloned())
-                .map_err(|error| PolicyError::internal(&error.to_string()))?;
+            let set = PolicySet::from_policies(one.policies.iter().cloned()).map_err(SchemaError::from)?;
             let result = validator.validate(&set, ValidationMode::Strict);
             if let Some(error) = result.validation_errors().next() {
-                return Err(PolicyError::internal(&error.to_string()));
+                return Err(SchemaError::from(error.clone()).into());
             }
             compiled.insert(role.name.clone(), Arc::new(one));
         }
-        let types = TYPES.as_ref().map_err(|problem| PolicyError::internal(problem))?;
+        let types = TYPES.as_ref().map_err(|error| PolicyError::Internal(Arc::clone(error)))?;
         Ok(Self { roles: compiled, sessions, types, combinations: RwLock::default() })
     }
 
@@ -199,10 +200,8 @@ impl Policies {
     }
 
     pub(super) fn combination(&self, roles: &[RoleName]) -> Arc<Combination> {
-        if let Ok(known) = self.combinations.read()
-            && let Some(found) = known.get(roles)
-        {
-            return Arc::clone(found);
+        if let Some(known) = self.combinations.read().get(roles) {
+            return Arc::clone(known);
         }
         let found: Vec<Arc<CompiledRole>> =
             roles.iter().filter_map(|role| self.roles.get(role).cloned()).collect();
@@ -229,12 +228,12 @@ impl Policies {
             unknown,
             labels,
         });
-        if let Ok(mut known) = self.combinations.write() {
-            if known.len() >= COMBINATIONS_KEPT {
-                known.clear();
-            }
-            known.insert(roles.to_vec(), Arc::clone(&combination));
+        let mut known = self.combinations.write();
+        if known.len() >= COMBINATIONS_KEPT {
+            known.clear();
         }
+        known.insert(roles.to_vec(), Arc::clone(&combination));
+        drop(known);
         combination
     }
 

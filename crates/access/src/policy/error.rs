@@ -1,5 +1,9 @@
 //! Why roles cannot be compiled.
 
+use std::sync::Arc;
+
+use cedar_policy::{CedarSchemaError, ParseErrors, PolicyFromJsonError, PolicySetError, ValidationError};
+
 use crate::RoleName;
 
 /// Why roles cannot be compiled.
@@ -17,15 +21,40 @@ pub enum PolicyError {
     },
     /// A compiled role does not fit the schema: a fault of this crate, not of the role.
     #[error("a compiled role does not fit the policy schema: {0}")]
-    Internal(String),
+    Internal(Arc<SchemaError>),
+}
+
+/// What Cedar does not take of the policy schema, or of a role that this crate compiled.
+#[derive(Debug, thiserror::Error)]
+pub enum SchemaError {
+    /// The name of a type of the schema.
+    #[error(transparent)]
+    Type(#[from] ParseErrors),
+    /// The schema itself.
+    #[error(transparent)]
+    Schema(#[from] CedarSchemaError),
+    /// The name of a rule.
+    #[error("policy id")]
+    RuleName,
+    /// A rule, as it is written for Cedar.
+    #[error(transparent)]
+    Rule(#[from] PolicyFromJsonError),
+    /// Two rules of one name.
+    #[error(transparent)]
+    Rules(#[from] PolicySetError),
+    /// A rule that the schema has no types for.
+    #[error(transparent)]
+    Invalid(#[from] ValidationError),
+}
+
+impl From<SchemaError> for PolicyError {
+    fn from(error: SchemaError) -> Self {
+        Self::Internal(Arc::new(error))
+    }
 }
 
 impl PolicyError {
     pub(crate) fn regex(role: &RoleName, pattern: &str, error: &regex::Error) -> Self {
         Self::Regex { role: role.to_string(), pattern: pattern.to_owned(), problem: error.to_string() }
-    }
-
-    pub(crate) fn internal(problem: &str) -> Self {
-        Self::Internal(problem.to_owned())
     }
 }

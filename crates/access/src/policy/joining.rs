@@ -9,7 +9,7 @@ use crate::join::{JoinMode, JoinPermit};
 use crate::refusal::Refusal;
 use crate::{Identity, Kind, Lock, Node, Principal, RoleName, Traits};
 
-/// The session that somebody wants to take part in.
+/// The session that a user wants to take part in.
 #[derive(Debug, Clone, Copy)]
 pub struct JoinTarget<'a> {
     /// Where it runs.
@@ -88,7 +88,7 @@ impl Policies {
         })
     }
 
-    /// The roles that the caller's rules name, and one that nobody has, for rules about everybody.
+    /// The roles that the caller's rules name, and one that no user has, for rules about every user.
     fn joinable_owners(&self, identity: &Identity) -> BTreeSet<String> {
         let Principal::User { roles, .. } = &identity.principal else { return BTreeSet::new() };
         let combination = self.combination(roles);

@@ -2,8 +2,41 @@
 
 use regex::Regex;
 
-use crate::database::check_name;
-use crate::{Login, Traits};
+use crate::database::{NameError, check_name};
+use crate::{IdError, Login, Traits};
+
+/// Why a role cannot select by a text.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MatcherError {
+    #[error("is not a trait that a template can name")]
+    NoTrait,
+    #[error("is not a whole template")]
+    PartOfTemplate,
+    #[error("is not a regular expression: {}", regex_problem(.0))]
+    Expression(regex::Error),
+    #[error("looks like half a regular expression")]
+    HalfExpression,
+    #[error(transparent)]
+    Login(#[from] IdError),
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error("no user can be given every role")]
+    EveryRole,
+}
+
+impl MatcherError {
+    /// What to write instead, where the value of a label was expected.
+    pub(super) fn value_fix(&self) -> &'static str {
+        match self {
+            Self::Expression(_) => "mend it, or write a glob such as 'web-*'",
+            Self::HalfExpression => "begin it with ^ and end it with $",
+            Self::PartOfTemplate => "write '{{external.NAME}}' alone",
+            Self::NoTrait | Self::Login(_) | Self::Name(_) | Self::EveryRole => {
+                "write '{{external.NAME}}' or '{{internal.NAME}}'"
+            }
+        }
+    }
+}
 
 /// A trait that a template names: `{{internal.logins}}` or `{{external.team}}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +59,7 @@ impl TraitRef {
         }
     }
 
-    pub(super) fn parse(text: &str) -> Option<Result<Self, &'static str>> {
+    pub(super) fn parse(text: &str) -> Option<Result<Self, MatcherError>> {
         let inner = text.strip_prefix("{{")?.strip_suffix("}}")?.trim();
         let word = |part: &str| {
             !part.is_empty()
@@ -34,7 +67,7 @@ impl TraitRef {
         };
         Some(match inner.split_once('.') {
             Some(("internal" | "external", name)) if word(name) => Ok(Self(inner.to_owned())),
-            _ => Err("is not a trait that a template can name"),
+            _ => Err(MatcherError::NoTrait),
         })
     }
 }
@@ -48,6 +81,17 @@ pub enum LoginMatcher {
     Any,
     /// Every value of a trait.
     Trait(TraitRef),
+}
+
+impl LoginMatcher {
+    pub(super) fn parse(text: &str) -> Result<Self, MatcherError> {
+        match TraitRef::parse(text) {
+            Some(template) => template.map(Self::Trait),
+            None if text == "*" => Ok(Self::Any),
+            None if text.contains(['{', '}']) => Err(MatcherError::PartOfTemplate),
+            None => Ok(Self::Literal(Login::new(text)?)),
+        }
+    }
 }
 
 /// What a label's value must be.
@@ -64,29 +108,18 @@ pub enum ValueMatcher {
 }
 
 impl ValueMatcher {
-    pub(super) fn parse(text: &str) -> Result<Self, (String, String)> {
+    pub(super) fn parse(text: &str) -> Result<Self, MatcherError> {
         if let Some(template) = TraitRef::parse(text) {
-            return template.map(Self::Trait).map_err(|message| {
-                (message.to_owned(), "write '{{external.NAME}}' or '{{internal.NAME}}'".to_owned())
-            });
+            return template.map(Self::Trait);
         }
         if text.starts_with('^') && text.ends_with('$') {
-            return match whole_value(text) {
-                Ok(_) => Ok(Self::Regex(text.to_owned())),
-                Err(error) => Err((
-                    format!("is not a regular expression: {}", regex_problem(&error)),
-                    "mend it, or write a glob such as 'web-*'".to_owned(),
-                )),
-            };
+            return whole_value(text).map(|_| Self::Regex(text.to_owned())).map_err(MatcherError::Expression);
         }
         if text.starts_with('^') || (text.ends_with('$') && text.len() > 1) {
-            return Err((
-                "looks like half a regular expression".to_owned(),
-                "begin it with ^ and end it with $".to_owned(),
-            ));
+            return Err(MatcherError::HalfExpression);
         }
         if text.contains("{{") || text.contains("}}") {
-            return Err(("is not a whole template".to_owned(), "write '{{external.NAME}}' alone".to_owned()));
+            return Err(MatcherError::PartOfTemplate);
         }
         Ok(if text.contains('*') { Self::Glob(text.to_owned()) } else { Self::Literal(text.to_owned()) })
     }
@@ -111,12 +144,12 @@ pub enum NameMatcher {
 }
 
 impl NameMatcher {
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self, MatcherError> {
         match TraitRef::parse(text) {
-            Some(template) => template.map(Self::Trait).map_err(str::to_owned),
+            Some(template) => template.map(Self::Trait),
             None if text == "*" => Ok(Self::Any),
-            None if text.contains(['{', '}']) => Err("is not a whole template".to_owned()),
-            None => check_name(text).map(|()| Self::Literal(text.to_owned())).map_err(|bad| bad.to_string()),
+            None if text.contains(['{', '}']) => Err(MatcherError::PartOfTemplate),
+            None => check_name(text).map(|()| Self::Literal(text.to_owned())).map_err(MatcherError::Name),
         }
     }
 

@@ -9,12 +9,12 @@ use super::definition::{
     ApiRule, JoinRule, KindLabels, LabelRules, PRESET_ACCESS, PRESET_AUDITOR, PRESET_EDITOR, RESOURCES, Role,
     Rules, Verb,
 };
-use super::matchers::{LoginMatcher, NameMatcher, TraitRef, ValueMatcher};
+use super::matchers::{LoginMatcher, MatcherError, NameMatcher, ValueMatcher};
 use crate::document::metadata;
 use crate::join::JoinMode;
 use crate::options;
 use crate::yaml::{self, Errors, Problems, Section, Tree};
-use crate::{Kind, Login, RoleName};
+use crate::{Kind, RoleName};
 
 const TOP: &[&str] = &["kind", "version", "metadata", "spec"];
 const SPEC: &[&str] = &["allow", "deny", "options"];
@@ -97,12 +97,7 @@ enum Effect {
 }
 
 fn rules(side: &Section<'_>, effect: Effect, problems: &mut Problems) -> Rules {
-    let logins = side.several("logins", LOGIN_FIX, problems, |text| match TraitRef::parse(text) {
-        Some(template) => template.map(LoginMatcher::Trait).map_err(str::to_owned),
-        None if text == "*" => Ok(LoginMatcher::Any),
-        None if text.contains(['{', '}']) => Err("is not a whole template".to_owned()),
-        None => Login::new(text).map(LoginMatcher::Literal).map_err(|error| error.to_string()),
-    });
+    let logins = side.several("logins", LOGIN_FIX, problems, LoginMatcher::parse);
     Rules {
         logins,
         labels: KindLabels::new(
@@ -177,8 +172,9 @@ fn labels(side: &Section<'_>, key: &str, problems: &mut Problems) -> LabelRules 
                 ),
                 Some(text) => match ValueMatcher::parse(&text) {
                     Ok(matcher) => matchers.push(matcher),
-                    Err((message, fix)) => {
-                        problems.push(item.referenced, &path, format!("{text:?}: {message}"), fix)
+                    Err(error) => {
+                        let fix = error.value_fix();
+                        problems.push(item.referenced, &path, format!("{text:?}: {error}"), fix)
                     }
                 },
             }
@@ -247,7 +243,7 @@ fn names(side: &Section<'_>, key: &str, any: bool, problems: &mut Problems) -> V
         false => format!("write a name, or a template such as '{{{{internal.{key}}}}}'"),
     };
     side.several(key, &fix, problems, |text| match NameMatcher::parse(text) {
-        Ok(NameMatcher::Any) if !any => Err("no user can be given every role".to_owned()),
+        Ok(NameMatcher::Any) if !any => Err(MatcherError::EveryRole),
         parsed => parsed,
     })
 }

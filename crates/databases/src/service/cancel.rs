@@ -7,13 +7,30 @@ use time::OffsetDateTime;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tracing::Span;
 
-use super::connect;
+use super::connect::{self, ConnectError};
 use super::running::{self, Entry, Running};
 use super::shared::Shared;
 use crate::postgres::startup::{self, CancelKey};
 
 /// How long the server may take to close the connection of a cancel request.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why a cancel request did not reach the database.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CancelError {
+    /// The session has no connection to the database yet, or the server has given it no key.
+    #[error("there is nothing to cancel yet")]
+    Early,
+    /// There is no connection to send it by.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The connection broke.
+    #[error(transparent)]
+    Broken(#[from] std::io::Error),
+    /// The server has not closed the connection in time.
+    #[error("the database does not take the request")]
+    Silent,
+}
 
 /// Cancels what the session with this key does, for a client at this address.
 pub(crate) async fn cancel(shared: &Shared, key: &CancelKey, client: &str) {
@@ -38,14 +55,12 @@ pub(crate) async fn cancel(shared: &Shared, key: &CancelKey, client: &str) {
 }
 
 /// Passes a cancel request on to the server. When this returns, the server has taken it.
-pub(crate) async fn forward(shared: &Shared, entry: &Entry) -> Result<(), String> {
+pub(crate) async fn forward(shared: &Shared, entry: &Entry) -> Result<(), CancelError> {
     let Some(Running { database, tls, key: Some(key) }) = entry.upstream.get() else {
-        return Err("there is nothing to cancel yet".to_owned());
+        return Err(CancelError::Early);
     };
     let patience = shared.settings.patience;
-    let mut stream = connect::dial(database, tls.clone(), patience, &Span::none())
-        .await
-        .map_err(|error| error.to_string())?;
+    let mut stream = connect::dial(database, tls.clone(), patience, &Span::none()).await?;
     let sent = tokio::time::timeout(PATIENCE, async {
         stream.write_all(&startup::cancel(key)).await?;
         stream.flush().await?;
@@ -55,9 +70,5 @@ pub(crate) async fn forward(shared: &Shared, entry: &Entry) -> Result<(), String
         let _ = stream.shutdown().await;
         std::io::Result::Ok(())
     });
-    match sent.await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("the database does not take the request".to_owned()),
-    }
+    Ok(sent.await.map_err(|_| CancelError::Silent)??)
 }

@@ -69,10 +69,11 @@ pub(crate) async fn dial(
             return Err(ConnectError::Protocol { address: address.to_owned(), what });
         }
     }
-    let failed = |problem: String| ConnectError::Tls { address: address.to_owned(), problem };
-    let name = server_name(database).map_err(failed)?;
+    let name = server_name(database)?;
     let connected = timeout(patience, TlsConnector::from(config).connect(name, ReadAhead::new(stream))).await;
-    let stream = connected.map_err(|_| late())?.map_err(|error| failed(error.to_string()))?;
+    let stream = connected
+        .map_err(|_| late())?
+        .map_err(|error| ConnectError::Tls { address: address.to_owned(), problem: error.to_string() })?;
     Ok(Upstream::Tls(Box::new(stream)))
 }
 
@@ -88,12 +89,15 @@ fn keep_alive(stream: &TcpStream) {
 }
 
 /// The name that the server's certificate is for.
-fn server_name(database: &Database) -> Result<ServerName<'static>, String> {
+fn server_name(database: &Database) -> Result<ServerName<'static>, ConnectError> {
     let host = database.tls.server_name.clone().unwrap_or_else(|| {
         let host = database.address.rsplit_once(':').map_or(database.address.as_str(), |(host, _)| host);
         host.trim_start_matches('[').trim_end_matches(']').to_owned()
     });
-    ServerName::try_from(host.clone()).map_err(|_| format!("{host:?} is no name that a certificate can have"))
+    ServerName::try_from(host.clone()).map_err(|_| ConnectError::Tls {
+        address: database.address.clone(),
+        problem: format!("{host:?} is no name that a certificate can have"),
+    })
 }
 
 /// The credentials' TLS configuration, where the database has TLS.

@@ -394,7 +394,7 @@ fn pam_service(section: &Section<'_>, problems: &mut Problems) -> Option<String>
 
 fn databases(section: &Section<'_>, problems: &mut Problems) -> Vec<Database> {
     let fix = "write - name: NAME with address: host:port below it";
-    let read = |path: &str| std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
+    let read = |path: &str| std::fs::read_to_string(path);
     let mut found: Vec<Database> = Vec::new();
     for item in section.sections("databases", DATABASE, fix, problems) {
         let name =
