@@ -5,8 +5,9 @@ use std::fs;
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::support::{
     Cluster, PROGRAM, Process, User, Wire, is_root, me, ok, ssh_command, stdout, target, wait_for,
@@ -15,8 +16,8 @@ use crate::support::{
 /// One at a time: each of them is a load.
 static ALONE: Mutex<()> = Mutex::new(());
 
-fn alone() -> std::sync::MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock()
 }
 
 /// Resident memory of a process, in bytes.

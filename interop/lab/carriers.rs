@@ -6,13 +6,13 @@ use std::io::Write;
 use std::net::{TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::support::{
     Cluster, Helped, PROGRAM, free_port, is_root, lines_of, ok, read_until, ssh_command, stderr, stdout,
     target, wait_for,
 };
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_ca::CaKind;
 use sallyport_lab::wan::{Settings, Wan, sites};
 use sallyport_testing::{Extras, Testbed};
@@ -264,7 +264,7 @@ struct Far {
 
 impl Far {
     fn new() -> Self {
-        let alone = FAR.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = FAR.lock();
         let (wan, sites) = sites::up(&Settings::default(), 1).unwrap();
         let testbed = Testbed::start_at(Path::new(PROGRAM), &sites, Extras::default(), &|_| ()).unwrap();
         Self { testbed, wan, _alone: alone }

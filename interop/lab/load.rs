@@ -7,12 +7,13 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::LAB;
 use crate::support::{json, ok, refused, stderr, stdout};
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_sal::measure::certificate::{self, Role};
 use sallyport_sal::tls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use sallyport_sal::tls::rustls::{self, ServerConfig, ServerConnection};
@@ -25,7 +26,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 const DELAY: Duration = Duration::from_millis(20);
 
 fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    ALONE.lock()
 }
 
 /// A directory for temporary files, in which nothing may be left, and no process that was started with it.
@@ -314,13 +315,13 @@ fn what_cannot_be_measured_is_said_at_once() {
         });
         address
     };
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let silent = answering(b"");
     let ssh = answering(b"SSH-2.0-OpenSSH_9.2p1\r\n");
     let moved =
         answering(b"HTTP/1.1 301 Moved\r\nLocation: https://example.invalid/\r\nContent-Length: 0\r\n\r\n");
     let cases: [(String, &[&str], &str); 12] = [
-        (format!("http://{nobody}/"), &[], &format!("nothing listens on {nobody}")),
+        (format!("http://{closed}/"), &[], &format!("nothing listens on {closed}")),
         (format!("http://{silent}/"), &[], "no answer within 1 s"),
         (format!("https://{silent}/"), &["--insecure"], "no answer within 1 s"),
         (format!("http://{ssh}/"), &[], "not an answer of HTTP/1"),

@@ -6,11 +6,11 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use crate::LAB;
 use crate::support::{PROGRAM, is_root, json, ok, stderr, stdout, wait_for};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use sallyport_lab::wan::{Host, Plan, Settings, Wan, sites};
 use sallyport_testing::{Extras, Testbed};
 
@@ -26,11 +26,11 @@ fn may_not() -> bool {
 static PROCESSORS: RwLock<()> = RwLock::new(());
 
 fn alone() -> RwLockWriteGuard<'static, ()> {
-    PROCESSORS.write().unwrap_or_else(PoisonError::into_inner)
+    PROCESSORS.write()
 }
 
 fn shared() -> RwLockReadGuard<'static, ()> {
-    PROCESSORS.read().unwrap_or_else(PoisonError::into_inner)
+    PROCESSORS.read()
 }
 
 fn wan(arguments: &[&str]) -> Command {

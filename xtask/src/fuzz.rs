@@ -9,8 +9,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use crate::metadata::{cargo, host_target};
 
@@ -62,14 +63,14 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
             scope.spawn(|| {
                 while let Some(target) = asked.targets.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let outcome = fuzz(&built, target, &asked);
-                    let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut outcomes = outcomes.lock();
                     println!("{}", line(&outcome));
                     outcomes.push(outcome);
                 }
             });
         }
     });
-    let outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let outcomes = outcomes.into_inner();
     println!(
         "{} targets, {} s each, {} executions in {} s",
         outcomes.len(),

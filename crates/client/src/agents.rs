@@ -8,10 +8,11 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_access::HostId;
 use sallyport_wire::v1::catalogue_client::CatalogueClient;
 use sallyport_wire::v1::databases_client::DatabasesClient;
@@ -222,7 +223,7 @@ async fn listed(channel: Channel, kind: &str, name: &str) -> Result<Option<Catal
 static ASKING: LazyLock<Mutex<HashSet<(PathBuf, String)>>> = LazyLock::new(Mutex::default);
 
 fn asking() -> MutexGuard<'static, HashSet<(PathBuf, String)>> {
-    ASKING.lock().unwrap_or_else(PoisonError::into_inner)
+    ASKING.lock()
 }
 
 fn ask_beside(stored: &Stored, asked: Asked<'_>) {

@@ -160,9 +160,9 @@ async fn socket(path: &Path) -> Result<Channel> {
         Error::NoSocket { path: path.to_owned(), why }
     };
     let stream = UnixStream::connect(path).await.map_err(failed)?;
-    let stream = std::sync::Mutex::new(Some(stream));
+    let stream = parking_lot::Mutex::new(Some(stream));
     let connector = tower::service_fn(move |_: Uri| {
-        let taken = stream.lock().ok().and_then(|mut slot| slot.take());
+        let taken = stream.lock().take();
         async move { taken.map(TokioIo::new).ok_or_else(|| std::io::Error::other("the connection was lost")) }
     });
     endpoint().connect_with_connector(connector).await.map(Channel::plain).map_err(|error| Error::Unusable {

@@ -91,10 +91,10 @@ pub(super) async fn channel_over<S>(
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let stream = std::sync::Mutex::new(Some(stream));
+    let stream = parking_lot::Mutex::new(Some(stream));
     // One connection is made by hand for its errors; a lost one is not silently dialled again.
     let connector = tower::service_fn(move |_: Uri| {
-        let taken = stream.lock().ok().and_then(|mut slot| slot.take());
+        let taken = stream.lock().take();
         async move { taken.map(TokioIo::new).ok_or_else(|| std::io::Error::other("the connection was lost")) }
     });
     endpoint

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use futures::Stream;
 use futures::future::poll_fn;
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_access::HostId;
 use sallyport_wire::v1::transport_client::TransportClient;
 use sallyport_wire::v1::{
@@ -175,8 +176,8 @@ impl Ending {
         *self.said() = Some(Said::Words(error));
     }
 
-    fn said(&self) -> std::sync::MutexGuard<'_, Option<Said>> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    fn said(&self) -> MutexGuard<'_, Option<Said>> {
+        self.said.lock()
     }
 
     /// Whether the proxy has opened the stream to the other end, whatever came of it.

@@ -36,7 +36,7 @@ struct Asked {
     name: String,
     /// The client has heard something.
     heard: Cell<bool>,
-    /// Where what it has heard ends.
+    /// Where the bytes that it was sent end.
     boundary: RefCell<Boundary>,
 }
 

@@ -4,8 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use tracing_subscriber::EnvFilter;
 
@@ -58,7 +58,7 @@ impl Bounded {
 
 impl Write for &Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.0.lock();
         if file.metadata()?.len() > LONGEST_LOG_BYTES {
             file.set_len(0)?;
         }

@@ -3,12 +3,13 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
+use parking_lot::{Mutex, MutexGuard};
 use time::OffsetDateTime;
 use tracing::{debug, info};
 
@@ -190,8 +191,8 @@ impl Transports {
         Self { profiles, directory, state: Mutex::new(state), made: AtomicU64::new(0), early: Arc::default() }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
     }
 
     /// The login in force. One that replaced another retires the other's connections.

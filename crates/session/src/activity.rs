@@ -73,7 +73,7 @@ mod tests {
         activity.busy(true);
         advance(second).await;
         assert_eq!(activity.idle(), Duration::ZERO);
-        // The answer is what it has waited for until now.
+        // The answer that it was waiting for has come.
         activity.busy(false);
         assert_eq!((activity.idle(), activity.elapsed()), (Duration::ZERO, second * 2));
         advance(second).await;

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_access::{HostId, Identity, JoinMode, Principal, RoleName, SessionId};
 use sallyport_audit::recording::SessionMetadata;
 use time::OffsetDateTime;
@@ -37,7 +38,7 @@ pub struct LiveSession {
 }
 
 impl LiveSession {
-    /// A session of `owner`, in which nobody else takes part.
+    /// A session of `owner`, in which no other user takes part.
     #[must_use]
     pub fn new(about: SessionMetadata, owner: &Identity, recording: &'static str) -> Self {
         let owner_roles = match &owner.principal {
@@ -52,7 +53,7 @@ impl LiveSession {
 pub trait Served: Send + Sync {
     /// Ends it, without waiting; its owner reads the reason.
     fn end(&self, reason: &str);
-    /// Who takes part in it besides its owner, now. Default: nobody can.
+    /// Who takes part in it besides its owner, now. Default: no user can.
     fn participants(&self) -> Vec<Participant> {
         Vec::new()
     }
@@ -114,7 +115,7 @@ impl Entry {
 
 impl LiveSessions {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 
     /// Lists a session for as long as the result lives.
@@ -247,7 +248,7 @@ mod tests {
 
     impl Served for Told {
         fn end(&self, reason: &str) {
-            self.0.lock().unwrap().push(reason.to_owned());
+            self.0.lock().push(reason.to_owned());
         }
 
         fn participants(&self) -> Vec<Participant> {
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!(put.iter().map(|session| session.about.session_id).collect::<Vec<_>>(), [stays]);
         assert_eq!(ended, [other]);
         assert!(live.end(&id, "enough"));
-        assert_eq!(*told.0.lock().unwrap(), ["enough"]);
+        assert_eq!(*told.0.lock(), ["enough"]);
         assert!(live.any_on("00000000-0000-4000-8000-000000000001".parse().unwrap()));
         drop(listed);
         assert!(!live.end(&id, "enough"));

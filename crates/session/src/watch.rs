@@ -26,7 +26,7 @@ pub trait Watched: Send + Sync {
         Verdict::UNLIMITED
     }
 
-    /// Tells its user, without waiting, that it ends after so long. Default: nobody is told.
+    /// Tells its user, without waiting, that it ends after so long. Default: the user is not told.
     fn warn(&self, left: Duration, limit: Limit) {
         let _ = (left, limit);
     }
@@ -107,9 +107,9 @@ pub async fn stopped(watched: &dyn Watched, ending: &Ending, record: Option<&Rec
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use parking_lot::Mutex;
     use tokio::sync::watch;
 
     use super::*;
@@ -139,7 +139,7 @@ mod tests {
         }
 
         fn denied(&self, now: OffsetDateTime) -> Option<Denied> {
-            self.asked.lock().unwrap().push(now);
+            self.asked.lock().push(now);
             self.refused.load(Ordering::Relaxed).then(|| Denied::new("alice is locked"))
         }
     }
@@ -155,7 +155,7 @@ mod tests {
         let watching = stopped(&answers, &ending, None);
         tokio::pin!(watching);
         let asked = async |times: usize| {
-            while answers.asked.lock().unwrap().len() < times {
+            while answers.asked.lock().len() < times {
                 tokio::task::yield_now().await;
             }
         };
@@ -205,7 +205,7 @@ mod tests {
         let watched = timed(&answers, &limits, &activity);
         let stop = stopped(&watched, &ending, None).await;
         assert_eq!(stop.to_string(), "the session has lasted 10 s, which is as long as it may");
-        let asked = answers.asked.lock().unwrap().clone();
+        let asked = answers.asked.lock().clone();
         assert!(!asked.is_empty() && asked.iter().all(|as_of| *as_of < watched.valid_until), "{asked:?}");
         let strict = Limits { disconnect_expired_cert: true, ..Limits::default() };
         let watched = timed(&answers, &strict, &activity);
@@ -232,7 +232,7 @@ mod tests {
         }
 
         fn warn(&self, left: Duration, limit: Limit) {
-            self.1.lock().unwrap().push((left, limit));
+            self.1.lock().push((left, limit));
         }
     }
 
@@ -241,6 +241,6 @@ mod tests {
         let (watched, longest) = (Warned(Activity::new(), Mutex::default()), Duration::from_secs(600));
         let stop = stopped(&watched, &Ending::default(), None).await;
         assert_eq!(stop, Stop::Limit(Limit::Lasted(longest)));
-        assert_eq!(*watched.1.lock().unwrap(), [(Duration::from_secs(60), Limit::Lasted(longest))]);
+        assert_eq!(*watched.1.lock(), [(Duration::from_secs(60), Limit::Lasted(longest))]);
     }
 }

@@ -1,16 +1,16 @@
 //! Frames on their way into a recording.
 
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use sallyport_audit::recording::Frame;
 use sallyport_session::Unrecordable;
 
 /// Records frames; the error is why the session has to end.
 pub(crate) type Noting<'a> = Pin<Box<dyn Future<Output = Result<(), Unrecordable>> + Send + 'a>>;
 
-/// Frames that are no longer with the observer and not yet in the recording. Whoever waits for them may be given up half way, when
-/// something else ends the session: what is here then is gone on with by the next one, in order.
+/// Frames that are no longer with the observer and not yet in the recording. The task that waits for them may be dropped
+/// half way, when something else ends the session: the next task goes on with what is here then, in order.
 #[derive(Default)]
 pub(crate) struct Notes<'a> {
     /// What is to be recorded, and its size.
@@ -28,7 +28,7 @@ impl<'a> Notes<'a> {
         record: impl Fn(Vec<Frame>, usize) -> Noting<'a>,
     ) -> Result<(), Unrecordable> {
         {
-            let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut taken = self.taken.lock();
             taken.0.extend(frames);
             taken.1 += size;
         }
@@ -39,8 +39,7 @@ impl<'a> Notes<'a> {
                 *noting = None;
                 noted?;
             }
-            let (frames, size) =
-                std::mem::take(&mut *self.taken.lock().unwrap_or_else(PoisonError::into_inner));
+            let (frames, size) = std::mem::take(&mut *self.taken.lock());
             if frames.is_empty() {
                 return Ok(());
             }
@@ -67,7 +66,7 @@ mod tests {
             let (disk, recorded) = (&disk, &recorded);
             Box::pin(async move {
                 let _permit = disk.acquire().await;
-                recorded.lock().unwrap().extend(frames.iter().map(|frame| (frame.at.as_secs(), size)));
+                recorded.lock().extend(frames.iter().map(|frame| (frame.at.as_secs(), size)));
                 Ok(())
             })
         };
@@ -81,6 +80,6 @@ mod tests {
         assert!(timeout(soon, notes.put(frame(2), 20, record)).await.is_err());
         disk.add_permits(1);
         assert_eq!(notes.put(Vec::new(), 0, record).await, Ok(()));
-        assert_eq!(*recorded.lock().unwrap(), [(1, 10), (2, 20)]);
+        assert_eq!(*recorded.lock(), [(1, 10), (2, 20)]);
     }
 }

@@ -6,11 +6,11 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
+use parking_lot::Mutex;
 use sallyport_session::limits::words;
 use sallyport_session::{Activity, Record, Stop, Unrecordable};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
@@ -151,7 +151,7 @@ struct Middle<'a> {
 
 impl<'a> Middle<'a> {
     fn with<T>(&self, work: impl FnOnce(&mut Exchange, &mut Observer) -> T) -> T {
-        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut followed = self.followed.lock();
         let (exchange, observer) = &mut *followed;
         work(exchange, observer)
     }
@@ -295,7 +295,7 @@ where
     }
     let (busy, said) =
         middle.with(|exchange, _| (exchange.is_busy(), exchange.last_words().map(str::to_owned)));
-    // A server that has said why needs nobody to say it again.
+    // Where the server has said why, the agent does not say it again.
     let told = said.is_some();
     let end = match (end, said) {
         (End::ServerGone { .. }, Some(said)) => End::ServerGone { problem: Some(said), busy },
@@ -314,7 +314,7 @@ where
             let _ = timeout(pace.last_words, goodbye).await;
         }
     } else if busy && matches!(end, End::ClientGone) {
-        // Nobody is left to take the answer, and a user that is in use cannot be closed.
+        // No client is left to take the answer, and a user that is in use cannot be closed.
         cancel().await;
     }
     // Without an end in order, what is on the way to the client may be lost, and its own end looks like a fault.

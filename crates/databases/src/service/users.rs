@@ -1,8 +1,9 @@
 //! The database users that have sessions of this agent, and in which turn they are opened and closed.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_access::DatabaseName;
 use tokio::sync::Mutex as Turn;
 
@@ -45,8 +46,8 @@ pub(super) enum Joined {
 
 impl Users {
     pub(super) fn of(&self, wanted: &Wanted) -> Arc<User> {
-        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those without sessions are of no use any more, unless somebody waits for one.
+        let mut users = self.0.lock();
+        // Those without sessions are of no use any more, unless a task waits for one.
         users.retain(|_, user| Arc::strong_count(user) > 1 || user.state().sessions > 0);
         let key = (wanted.database.name.clone(), wanted.permit.db_user().to_owned());
         Arc::clone(users.entry(key).or_default())
@@ -55,7 +56,7 @@ impl Users {
 
 impl User {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Counts one session more, if there are some with the same roles.
@@ -71,7 +72,7 @@ impl User {
         Joined::In
     }
 
-    /// Whether there is nothing to close: somebody has come, or somebody has closed it.
+    /// Whether there is nothing to close: a session has begun, or the user is closed already.
     pub(super) fn is_settled(&self) -> bool {
         let state = self.state();
         state.sessions > 0 || !state.open
