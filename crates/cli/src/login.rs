@@ -160,7 +160,11 @@ async fn first_trust(proxy: &str, pin: Option<&str>, earlier: Option<&Stored>) -
     if answer.trim().eq_ignore_ascii_case("yes") {
         Ok(FirstTrust::Pin(pin))
     } else {
-        Err(CliError::new("not trusted; nothing was sent").exit(Exit::Connection))
+        Err(CliError::new(format!("you did not confirm the pin of {proxy}; nothing was sent to it"))
+            .hint(format!(
+                "ask an administrator for the pin, then: sallyport login --proxy {proxy} --ca-pin PIN"
+            ))
+            .exit(Exit::Connection))
     }
 }
 

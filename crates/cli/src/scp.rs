@@ -87,7 +87,9 @@ impl Place {
 pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
     let mut places = args.places.iter().map(|text| Place::parse(text)).collect::<CliResult<Vec<_>>>()?;
     let Some(destination) = places.pop() else {
-        return Err(CliError::new("name what to copy, and where to").exit(Exit::Usage));
+        return Err(CliError::new("name what to copy, and where to")
+            .hint("sallyport scp FILE LOGIN@NODE:PATH; or from a node: sallyport scp LOGIN@NODE:PATH FILE")
+            .exit(Exit::Usage));
     };
     let stored = global.profiles().load_valid_of(args.cluster.as_deref())?;
     let copy = Copy { stored: &stored, args: &args, bars: Bars::new(args.quiet) };

@@ -88,7 +88,8 @@ fn new_password(args: &Args) -> CliResult<String> {
         return Ok(first);
     }
     if ui::password("The same again", false)? != first {
-        return Err(CliError::new("the two passwords differ; nothing was changed"));
+        return Err(CliError::new("the two passwords differ; nothing was changed")
+            .hint("run it again, and type one password twice"));
     }
     Ok(first)
 }

@@ -67,14 +67,16 @@ pub(super) async fn run(authority: &Authority, command: Audit) -> CliResult<Exit
         Audit::Ls(filter) => print(authority, filter, false).await.map(|()| ExitCode::SUCCESS),
         Audit::Follow(filter) => print(authority, filter, true).await.map(|()| ExitCode::SUCCESS),
         Audit::Verify(args) => verify(authority, &args).await,
-        Audit::Repair => Err(CliError::new("a log is repaired while the authority is stopped")),
+        Audit::Repair => Err(CliError::new("the authority does not repair its own log while it runs")
+            .hint("on the authority's machine, with the authority stopped: sallyport admin audit repair --data-dir DIR")
+            .exit(Exit::Usage)),
     }
 }
 
 /// `audit repair`, for which there is no authority to talk to.
 pub(super) fn repair(data_dir: Option<&Path>) -> CliResult<ExitCode> {
     let Some(data_dir) = data_dir else {
-        return Err(CliError::new("which log?")
+        return Err(CliError::new("audit repair needs the directory of the log")
             .hint("on the authority's machine: sallyport admin audit repair --data-dir DIR")
             .exit(Exit::Usage));
     };
@@ -82,7 +84,11 @@ pub(super) fn repair(data_dir: Option<&Path>) -> CliResult<ExitCode> {
     let lock = directory.join("state.db.lock");
     let lock = File::options().write(true).open(&lock).doing(format!("open {}", lock.display()))?;
     if lock.try_lock().is_err() {
-        return Err(CliError::new("the authority runs, and has its log open").hint("stop it first"));
+        return Err(CliError::new(format!(
+            "the authority of {} runs and has its log open",
+            data_dir.display()
+        ))
+        .hint("stop the authority, then run this again"));
     }
     let log = directory.join("audit");
     let set = sallyport_audit::log::repair(&log, OffsetDateTime::now_utc())

@@ -382,8 +382,11 @@ pub(super) async fn rm(authority: &Authority, args: &Rm) -> CliResult {
 }
 
 pub(super) async fn lock(authority: &Authority, args: &Lock) -> CliResult {
-    let (what, value) =
-        args.target.chosen().ok_or_else(|| CliError::new("what shall be locked?").exit(Exit::Usage))?;
+    let (what, value) = args.target.chosen().ok_or_else(|| {
+        CliError::new("no target to lock was given")
+            .hint("sallyport admin lock --user NAME; sallyport admin lock --help lists the other targets")
+            .exit(Exit::Usage)
+    })?;
     let name: String = format!("{what}-{value}")
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' })

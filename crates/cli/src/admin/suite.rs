@@ -382,7 +382,12 @@ async fn set(authority: &Authority, args: &Set) -> CliResult {
         }
         let answer = ui::ask(&format!("Change the suite to {} all the same? [y/N] ", preflight.to))?;
         if !matches!(answer.trim(), "y" | "Y" | "yes") {
-            return Err(CliError::new("nothing was changed"));
+            return Err(CliError::new(format!("the suite was not changed to {}", preflight.to)).hint(
+                format!(
+                    "see which clients cannot follow: sallyport admin suite preflight --to {}",
+                    preflight.to
+                ),
+            ));
         }
     }
     let request = SetSuiteRequest {

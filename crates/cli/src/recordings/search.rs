@@ -41,7 +41,9 @@ pub(crate) struct Search {
 pub(super) async fn run(global: &Global, args: Search) -> CliResult {
     let words = args.words.join(" ");
     if words.trim().is_empty() {
-        return Err(CliError::new("there is no word to search for").exit(Exit::Usage));
+        return Err(CliError::new("there is no word to search for")
+            .hint("sallyport recordings search WORD ...")
+            .exit(Exit::Usage));
     }
     let authority = authority::open(global, &args.authority).await?;
     let request = SearchEventsRequest {

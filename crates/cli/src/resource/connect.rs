@@ -60,7 +60,10 @@ pub(super) async fn run(global: &Global, kind: Kind, args: Args) -> CliResult<Ex
         .run_until(async {
             let listener = Listener::bind(&Address::Tcp(SocketAddr::new(args.bind, args.port))).await?;
             let Address::Tcp(address) = *listener.address() else {
-                return Err(CliError::new("the address is none of TCP"));
+                return Err(CliError::new(format!(
+                    "listening on {} port {} gave no address of TCP",
+                    args.bind, args.port
+                )));
             };
             let resources = match args.command.is_empty() {
                 true => Resources::new(&global.profiles(), &stored),

@@ -22,9 +22,7 @@ pub(super) async fn alone(link: &Link, plan: &Plan) -> CliResult<ExitCode> {
         None => {
             background::ready()?;
             session::wait(link).await;
-            Err(link
-                .said()
-                .unwrap_or_else(|| CliError::new(format!("the connection to {} was lost", link.node))))
+            Err(link.said().unwrap_or_else(|| session::lost(&link.node, "")))
         }
         Some(program) => {
             let with_terminal = plan.wants_terminal();

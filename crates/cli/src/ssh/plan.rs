@@ -198,13 +198,17 @@ impl Plan {
             (true, ..) => None,
             (_, true, Some(name)) => Some(Program::Subsystem(name)),
             (_, true, None) => {
-                return Err(CliError::new("-s needs the name of a subsystem").exit(Exit::Usage));
+                return Err(CliError::new("-s needs the name of a subsystem")
+                    .hint("sallyport ssh -s LOGIN@NODE sftp")
+                    .exit(Exit::Usage));
             }
             (_, _, Some(command)) => Some(Program::Exec(command.into_bytes())),
             (_, _, None) => Some(Program::Shell),
         };
         if args.background && program == Some(Program::Shell) {
-            return Err(CliError::new("-f needs a command to run in the background, or -N").exit(Exit::Usage));
+            return Err(CliError::new("-f needs a command to run in the background, or -N")
+                .hint("sallyport ssh -f LOGIN@NODE COMMAND; or with -L, -R or -D: sallyport ssh -f -N ...")
+                .exit(Exit::Usage));
         }
         let stdio = args.stdio.as_deref().map(options::parse_host_port).transpose()?;
         Ok((Self { options, program, stdio, trace: args.trace }, target))

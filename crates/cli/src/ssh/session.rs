@@ -246,15 +246,15 @@ fn conclude(link: &Link, ended: Ended, farewell: bool, quiet: bool) -> CliResult
             FAILED
         }
         Ended::Refused => {
-            // The node's own words, when it had any, are on stderr already.
-            return Err(CliError::new(format!("{} refused to run this", link.node)));
+            // A reason that the node gave is on stderr already.
+            return Err(CliError::new(format!("{} refused to start the session", link.node)).hint(
+                "read its reason above; where there is none, an administrator finds it with: sallyport admin audit ls",
+            ));
         }
         Ended::Unknown => FAILED,
         Ended::Lost { reason } => {
             let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-            return Err(link.said().unwrap_or_else(|| {
-                CliError::new(format!("the connection to {} was lost{reason}", link.node))
-            }));
+            return Err(link.said().unwrap_or_else(|| lost(&link.node, &reason)));
         }
     };
     if farewell {
@@ -334,8 +334,16 @@ pub(super) async fn collect(link: &Link, session: Session, prefix: &str) -> CliR
             ui::say(format!("{prefix}killed by signal {name}"));
             Ok(FAILED)
         }
-        _ => Err(link.said().unwrap_or_else(|| CliError::new("the session ended without an exit code"))),
+        _ => Err(link.said().unwrap_or_else(|| {
+            CliError::new(format!("the session on {} ended without an exit code", link.node))
+                .hint("see on the node whether the command has run before you run it again")
+        })),
     }
+}
+
+/// Of a connection that ended by itself; `reason` is empty, or begins with a colon.
+pub(super) fn lost(node: &str, reason: &str) -> CliError {
+    CliError::new(format!("the connection to {node} was lost{reason}")).hint("sallyport ls  (is it online?)")
 }
 
 /// Longest piece of a line that waits for its end, in bytes.

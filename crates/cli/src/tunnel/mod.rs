@@ -1,5 +1,5 @@
-//! Addresses on this machine whose clients come to the cluster as the user who listens: whoever may connect there is that user, so
-//! programs of other users are refused.
+//! Addresses on this machine whose clients come to the cluster as the user who listens: a program that may connect there
+//! is that user, so programs of other users are refused.
 
 mod listener;
 mod owner;

@@ -101,7 +101,7 @@ mod tests {
         let line = |state: &str, user: &str| with(state, user, 1);
         let (client, here) = ("127.0.0.1:40000".parse().unwrap(), "127.0.0.1:5433".parse().unwrap());
         assert_eq!(find(&line("01", "1000"), client, here), Some(1000));
-        // A client that has said everything, and one that has gone, whoever's it was.
+        // A client that has said everything, and one that has gone, of any user.
         for state in ["04", "05"] {
             assert_eq!(find(&with(state, "1000", 1), client, here), Some(1000));
             assert_eq!(find(&with(state, "0", 0), client, here), None);
