@@ -109,8 +109,8 @@ fn words_and_exit_codes_are_those_of_a_direct_connection() {
         (run("off"), run("on"))
     };
     let nowhere = target("nowhere");
-    let nobody = format!("nobody-i-know@web-1.{CLUSTER}");
-    for arguments in [[nowhere.as_str(), "true"], [nobody.as_str(), "true"]] {
+    let unknown = format!("no-such-login@web-1.{CLUSTER}");
+    for arguments in [[nowhere.as_str(), "true"], [unknown.as_str(), "true"]] {
         let (direct, helped) = both(&arguments);
         assert_eq!(stderr(&direct), stderr(&helped));
         assert_eq!(direct.status.code(), helped.status.code());

@@ -56,7 +56,7 @@ fn commands_run_and_say_how_they_ended() {
         assert_eq!(output.stdout.len(), 5_000_000);
         let killed = alice.ssh_with(&[&web, "kill -9 $$"], way);
         assert!(!killed.status.success());
-        let refused = alice.ssh_with(&[&format!("nobody-i-know@{}", "web-1"), "true"], way);
+        let refused = alice.ssh_with(&[&format!("no-such-login@{}", "web-1"), "true"], way);
         assert_eq!(refused.status.code(), Some(255), "{}", stderr(&refused));
     }
     // What is on record is what was said, and by which protocol it came.

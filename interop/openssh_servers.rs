@@ -196,8 +196,8 @@ fn a_session_takes_few_round_trips_where_both_sides_can() {
     let output = ok(alice.run_with_input(&["ssh", &login("db-1"), "sha256sum; echo talk >&2"], &text));
     assert_eq!(stdout(&output).split(' ').next(), Some(sum_of(&text).as_str()));
     assert!(stderr(&output).contains("talk"), "{}", stderr(&output));
-    let nobody = refused(&alice.run(&["ssh", "nobody-there@db-1", "true"]), 255);
-    assert!(nobody.contains("nobody-there"), "{nobody}");
+    let said = refused(&alice.run(&["ssh", "not-there@db-1", "true"]), 255);
+    assert!(said.contains("not-there"), "{said}");
     let said = refused(
         &alice.command(&["ssh", &login("db-1"), "true"]).env("SALLYPORT_PIPELINED", "x").output().unwrap(),
         255,
@@ -296,7 +296,7 @@ fn registered_servers_are_administered_and_refusals_are_clear() {
     speaks.join().unwrap();
 
     // Roles decide by the login before anything is dialled.
-    let said = stderr(&alice.run(&["ssh", "nobody-else@db-1", "true"]));
+    let said = stderr(&alice.run(&["ssh", "no-such-login@db-1", "true"]));
     assert!(!said.contains("not an SSH server"), "{said}");
     cluster.wait_event("session.refused", |event| event["node"] == "db-1");
     ok(cluster.admin(&["rm", "node/db-1"]));

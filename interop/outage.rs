@@ -75,8 +75,8 @@ fn an_authority_that_is_away_is_not_noticed() {
     says("the authority has gone");
     enters(&alice, "during");
     // The decisions are those of before.
-    let nobody = format!("nobody-i-know@web-1.{CLUSTER}");
-    let refused = ssh_command(&alice.ssh_config(&[])).args([&nobody, "true"]).output().unwrap();
+    let unknown = format!("no-such-login@web-1.{CLUSTER}");
+    let refused = ssh_command(&alice.ssh_config(&[])).args([&unknown, "true"]).output().unwrap();
     assert!(stderr(&refused).contains("no role allows it"), "{}", stderr(&refused));
     // A node that starts anew decides with what it had on disk; so does a proxy.
     cluster.node("web-1").kill_9();
@@ -108,7 +108,7 @@ fn an_authority_that_is_away_is_not_noticed() {
             assert!(cluster.playback(&session, "text").contains(&format!("{word} {way}")));
         }
     }
-    cluster.wait_event("session.refused", |event| event["login"] == "nobody-i-know");
+    cluster.wait_event("session.refused", |event| event["login"] == "no-such-login");
     enters(&alice, "after");
     let _ = alice.run(&["connect", "--stop"]);
 }

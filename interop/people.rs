@@ -54,13 +54,13 @@ fn a_second_factor_is_enrolled_used_once_and_needed() {
 fn guessing_closes_an_account_and_a_reset_opens_it() {
     let cluster = Cluster::bare();
     let alice = cluster.add_user("alice", "access", &me());
-    let nobody = User {
-        name: "nobody".to_owned(),
-        home: cluster.path("home-nobody"),
+    let stranger = User {
+        name: "stranger".to_owned(),
+        home: cluster.path("home-stranger"),
         proxy: cluster.proxy(),
         otp_uri: None,
     };
-    for user in [&alice, &nobody] {
+    for user in [&alice, &stranger] {
         for _ in 0..5 {
             let said = refused(&user.login_with("wrong password", &[]), 3);
             assert!(said.contains("wrong user name, password or one-time code"), "{said}");
@@ -219,7 +219,7 @@ fn administration_needs_a_right_and_resources_have_revisions() {
         assert!(said.contains("alice may not"), "{said}");
         ok(editor.run(arguments));
     }
-    let none = ok(cluster.admin(&["audit", "ls", "--user", "nobody-of-the-name"]));
+    let none = ok(cluster.admin(&["audit", "ls", "--user", "no-user-of-the-name"]));
     assert!(stdout(&none).is_empty() && support::stderr(&none).contains("no such event"), "{none:?}");
     let tokens = stdout(&ok(cluster.admin(&["tokens", "ls"])));
     assert!(tokens.contains("expires=") && !tokens.contains('.'), "{tokens}");

@@ -57,7 +57,7 @@ fn nodes_are_found_by_words_labels_and_predicates() {
         2
     );
     assert_eq!(query(&format!("\"{}\" in logins", me())).len(), 4);
-    assert!(query("\"nobody\" in logins").is_empty());
+    assert!(query("\"other\" in logins").is_empty());
     // A mistake is told with its place.
     let error = refused(&ls(&alice, &["--query", "name = 'x'"]), 1);
     assert!(error.contains("column 6: got a single =, expected ==\n  name = 'x'\n       ^"), "{error}");

@@ -211,11 +211,11 @@ fn who_may_not_reads_why() {
     let (config, web) = (alice.config(), target("web-1"));
     ok(ssh(&config, &[&web, "true"]));
     for setting in ["on", "off"] {
-        let nobody = web.replace(&me(), "nobody-i-know");
+        let unknown = web.replace(&me(), "no-such-login");
         let output =
-            ssh_command(&config).args([&nobody, "true"]).env("SALLYPORT_CONNECT", setting).output().unwrap();
+            ssh_command(&config).args([&unknown, "true"]).env("SALLYPORT_CONNECT", setting).output().unwrap();
         assert_eq!(output.status.code(), Some(255), "{setting}");
-        assert!(stderr(&output).contains("nobody-i-know"), "{setting}: {}", stderr(&output));
+        assert!(stderr(&output).contains("no-such-login"), "{setting}: {}", stderr(&output));
     }
     // With a session, and with none.
     let mut with = alice.spawn(&[&web, "echo ready; exec sleep 1000"]);

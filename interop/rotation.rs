@@ -276,7 +276,7 @@ fn the_commands_of_a_rotation_say_what_is_next() {
     {
         assert!(text.contains(words), "{words}: {text}");
     }
-    // Back it comes, and is told what it has missed.
+    // It comes back, and is told the phases that it missed.
     cluster.restart_node("web-1");
     assert_eq!(advance(&cluster, "host"), "update_servers");
     assert_eq!(advance(&cluster, "host"), "standby");

@@ -134,7 +134,7 @@ fn the_table_of_speeds_comes_as_text_csv_and_picture() {
 
     let said = refused(&run(home.path(), &["speed", "rot13"]), 1);
     assert!(said.contains("no primitive is called like rot13"), "{said}");
-    let said = refused(&run(home.path(), &["speed", "-p", "nobody"]), 1);
+    let said = refused(&run(home.path(), &["speed", "-p", "missing"]), 1);
     assert!(said.contains("aws-lc, ring, graviola"), "{said}");
     let said = refused(&run(home.path(), &["report", "--key", "dsa"]), 2);
     assert!(said.contains("unknown key algorithm \"dsa\"; this build knows ed25519"), "{said}");

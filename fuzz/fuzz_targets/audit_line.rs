@@ -1,4 +1,4 @@
-//! A line of an audit log that somebody else wrote.
+//! A line of an audit log that another program wrote.
 
 use sallyport_audit::log::{Filter, parse_line};
 

@@ -1,4 +1,4 @@
-//! A file of keys, a host key or a certificate of somebody else's: whatever it is, it is read within bounds, and what is
+//! A file of keys, a host key or a certificate from another party: whatever it is, it is read within bounds, and what is
 //! said about it can be written on a terminal.
 
 use sallyport_lab::inspect;

@@ -1,4 +1,4 @@
-//! A token that somebody shows: nothing but what a key of ours signed is ever good.
+//! A token that a client shows: nothing but what a key of ours signed is ever good.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,4 @@
-//! A query that somebody sent: it is read or refused with a place in it, and one that is read writes back to itself.
+//! A query that a client sent: it is read or refused with a place in it, and one that is read writes back to itself.
 
 use sallyport_access::{Labels, Query, query::Subject};
 

@@ -1,5 +1,5 @@
 //! Frames that a node recorded, a line of JSON each, sealed as nodes seal them: the player reads back what was written, and
-//! makes text of it, of which a script leads nobody out of its statements.
+//! makes text of it, in which no frame breaks out of its statement of a script.
 
 use std::io::Cursor;
 

@@ -16,5 +16,5 @@ fuzz_target!(|data: &[u8]| {
     if few && data.len() < 200 {
         let _ = First::new("abc", Binding::EndPoint(vec![7; 32])).answer(data, b"secret");
     }
-    assert!(LAST.clone().check(data).is_err(), "nobody guesses the signature");
+    assert!(LAST.clone().check(data).is_err(), "no input guesses the signature");
 });

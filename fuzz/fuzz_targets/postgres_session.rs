@@ -8,9 +8,9 @@ use sallyport_databases::postgres::message::Frontend;
 
 const HELD: usize = 64;
 
-struct Nobody;
+struct Discard;
 
-impl Said for Nobody {
+impl Said for Discard {
     fn said(&mut self, _: Number, _: &Frontend<'_>) {}
     fn long(&mut self, _: Number, _: u8, length: u32, at: u32, part: &[u8]) {
         assert!(u64::from(at) + part.len() as u64 <= u64::from(length));
@@ -37,7 +37,7 @@ fuzz_target!(|data: (u8, &[u8])| {
     let (step, bytes) = data;
     let step = usize::from(step).max(1);
     let client = |step| {
-        let (mut exchange, mut said) = (Exchange::default(), Nobody);
+        let (mut exchange, mut said) = (Exchange::default(), Discard);
         walk(bytes, step, &mut FromClient { exchange: &mut exchange, said: &mut said })
     };
     let (gone, failed) = client(step);
@@ -50,7 +50,7 @@ fuzz_target!(|data: (u8, &[u8])| {
     let mut exchange = Exchange::default();
     let asks =
         b"Q\0\0\0\x06a\0P\0\0\0\x08\0\0\0\0B\0\0\0\x0c\0\0\0\0\0\0\0\0E\0\0\0\x09\0\0\0\0\0S\0\0\0\x04";
-    let reader = &mut FromClient { exchange: &mut exchange, said: &mut Nobody };
+    let reader = &mut FromClient { exchange: &mut exchange, said: &mut Discard };
     assert_eq!(walk(asks, asks.len(), reader), (asks.to_vec(), false));
     let (gone, _) = walk(bytes, step, &mut FromServer { exchange: &mut exchange });
     assert!(bytes.starts_with(&gone));

@@ -1,4 +1,4 @@
-//! A private key in a file that somebody else wrote: what is read has been proven, and writes and reads back.
+//! A private key in a file that another program wrote: what is read has been proven, and writes and reads back.
 
 use sallyport_sal::formats::{self, Format};
 

@@ -1,4 +1,4 @@
-//! A public key in a file that somebody else wrote: what is read writes and reads back.
+//! A public key in a file that another program wrote: what is read writes and reads back.
 
 use sallyport_sal::formats::{self, PublicFormat};
 

@@ -1,4 +1,4 @@
-//! A role or lock that somebody sent; one that is accepted reads back to itself.
+//! A role or lock that a client sent; one that is accepted reads back to itself.
 
 use sallyport_access::{Lock, Policies, Role};
 

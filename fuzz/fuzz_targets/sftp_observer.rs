@@ -1,4 +1,4 @@
-//! An SFTP session between a client and a server that are both somebody else's: the first byte of each part says whose
+//! An SFTP session between a client and a server that are both not trusted: the first byte of each part says whose
 //! turn it is and how long the part is.
 
 use sallyport_ssh::sftp::observe::Observer;

@@ -1,4 +1,4 @@
-//! An SSH certificate that a client shows: nothing but what an authority of ours signed says who somebody is.
+//! An SSH certificate that a client shows: nothing but what an authority of ours signed says who a client is.
 
 use std::sync::{Arc, OnceLock};
 

@@ -379,7 +379,7 @@ impl Client {
     }
 }
 
-/// Lets both say what they have to say, until neither has anything.
+/// Lets both send what is waiting, until nothing waits.
 fn settle(client: &mut Client, server: &mut Server) {
     for _ in 0..16 {
         let said = client.machine.output().split();

@@ -1,5 +1,5 @@
 //! What a client says to the transport of a server of ours, up to its keys: any bytes are a question, an error or a wait, however they
-//! are split, and let nobody in. And the keys and certificates that it shows.
+//! are split, and let no client in. And the keys and certificates that it shows.
 
 use std::sync::{Arc, LazyLock};
 

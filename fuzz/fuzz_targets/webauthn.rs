@@ -44,7 +44,7 @@ fn client(kind: &str, challenge: &[u8]) -> Vec<u8> {
         .into_bytes()
 }
 
-/// Finishes a registration with whatever parts. One may succeed: anybody can make a passkey.
+/// Finishes a registration with whatever parts. One may succeed: any client can make a passkey.
 fn register(parts: impl FnOnce(&[u8]) -> Vec<u8>) {
     let Fixture { party, user, .. } = fixture();
     let account = Account { handle: user.clone(), name: "f".to_owned(), display_name: String::new() };

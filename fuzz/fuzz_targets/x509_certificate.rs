@@ -1,4 +1,4 @@
-//! A TLS certificate that a client shows: nothing but what an authority of ours signed says who somebody is.
+//! A TLS certificate that a client shows: nothing but what an authority of ours signed says who a client is.
 
 use std::sync::{Arc, OnceLock};
 

@@ -30,7 +30,7 @@ fn a_log_is_proved_against_what_was_kept_elsewhere() {
     let kept = elsewhere.path().join("kept");
     let mut cluster =
         Cluster::with_auth_settings(&format!("  audit:\n    checkpoint_file: {}\n", kept.display()));
-    ok(cluster.admin(&["lock", "--login", "nobody-1"]));
+    ok(cluster.admin(&["lock", "--login", "missing-1"]));
     ok(cluster.admin(&["audit", "verify"]));
     let line = wait_for("a checkpoint", || fs::read_to_string(&kept).ok()?.lines().last().map(str::to_owned));
 
@@ -68,7 +68,7 @@ fn a_log_is_proved_against_what_was_kept_elsewhere() {
     // A record that was changed: broken, also for a person who kept nothing.
     stop(&mut cluster);
     let text = fs::read_to_string(log_file(&cluster)).unwrap();
-    fs::write(log_file(&cluster), text.replace("nobody-1", "nobody-2")).unwrap();
+    fs::write(log_file(&cluster), text.replace("missing-1", "missing-2")).unwrap();
     cluster.spawn_services(cluster.path("services.log"));
     let found = wait_for("the verdict", || {
         let output = verify(&cluster, &line);
@@ -81,7 +81,7 @@ fn a_log_is_proved_against_what_was_kept_elsewhere() {
 #[test]
 fn a_damaged_log_is_set_aside_by_hand_and_no_byte_of_it_is_lost() {
     let mut cluster = Cluster::bare();
-    ok(cluster.admin(&["lock", "--login", "nobody-1"]));
+    ok(cluster.admin(&["lock", "--login", "missing-1"]));
     let data = cluster.data_dir();
     let data = data.to_str().unwrap();
     let repair = |arguments: &[&str]| {
@@ -91,7 +91,10 @@ fn a_damaged_log_is_set_aside_by_hand_and_no_byte_of_it_is_lost() {
     };
     // Not without a word where, nor under an authority that runs, nor where there is none.
     let said = refused(&repair(&[]), 2);
-    assert!(said.contains("which log?") && said.contains("audit repair --data-dir DIR"), "{said}");
+    assert!(
+        said.contains("needs the directory of the log") && said.contains("audit repair --data-dir DIR"),
+        "{said}"
+    );
     let said = refused(&repair(&["--data-dir", data]), 1);
     assert!(said.contains("the authority runs") && said.contains("stop it first"), "{said}");
     let said = refused(&repair(&["--data-dir", "/nowhere"]), 1);
@@ -125,7 +128,7 @@ fn a_damaged_log_is_set_aside_by_hand_and_no_byte_of_it_is_lost() {
     assert_eq!(begun["fields"]["last_record"], records, "{begun}");
     let said = stdout(&ok(cluster.admin(&["audit", "verify"])));
     assert!(said.contains("NOTE: this log begins behind record"), "{said}");
-    ok(cluster.admin(&["get", "lock/login-nobody-1"]));
+    ok(cluster.admin(&["get", "lock/login-missing-1"]));
 
     // A log without damage can be set aside as well.
     stop(&mut cluster);
@@ -246,7 +249,7 @@ fn checkpoints_go_to_a_webhook_and_an_object_store_by_https() {
     certify(other.path());
     fs::copy(other.path().join("ca.pem"), place.join("ca.pem")).unwrap();
     fs::remove_file(taken.join("posted.json")).unwrap();
-    ok(cluster.admin(&["lock", "--login", "nobody-1"]));
+    ok(cluster.admin(&["lock", "--login", "missing-1"]));
     ok(cluster.admin(&["audit", "verify"]));
     wait_for("the webhook to be refused", || {
         let status = stdout(&ok(cluster.admin(&["status"])));

@@ -38,7 +38,7 @@ const EXTENSION: u8 = 27;
 /// What the proxy does with a stream.
 type Script = Arc<dyn Fn(&[Vec<u8>]) -> Vec<u8> + Send + Sync>;
 
-/// What it has heard.
+/// What its clients sent.
 #[derive(Default)]
 struct Heard {
     targets: Vec<v1::SshTarget>,
@@ -184,7 +184,7 @@ impl Scene {
         heard
     }
 
-    /// Takes the true proxy's place, and says that it is the authority, by its own certificate. Gives what it has read of clients who
+    /// Takes the true proxy's place, and says that it is the authority, by its own certificate. Gives what it read of clients who
     /// believed it.
     fn pass_for_the_authority(&mut self) -> Arc<Mutex<(usize, Vec<u8>)>> {
         self.cluster.node("proxy").kill_9();

@@ -56,7 +56,7 @@ pub(super) fn of(way: Way, kind: Kind, behaviour: Behaviour) -> Promise {
             // No process is left to end it.
             Way::NodeKilled => Promise::Told,
             _ if way.hangs_up_alone() && stubborn => Promise::Told,
-            // A proxy waits first for what it has cut at registered servers.
+            // A proxy waits first for the sessions that it cut at registered servers.
             Way::ProxyStopped => Promise::Gone(10),
             _ if stubborn => Promise::Gone(10),
             _ => Promise::Gone(3),

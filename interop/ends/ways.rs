@@ -174,7 +174,7 @@ impl Way {
         since
     }
 
-    /// Lifts what keeps hosts from telling what they have seen.
+    /// Lifts what keeps hosts from reporting ends of sessions.
     pub(super) fn undo(self, world: &World, owner: &Owner) {
         if self == Self::HostLocked {
             for host in [&owner.target.node, &owner.target.server] {

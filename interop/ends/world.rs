@@ -229,7 +229,7 @@ impl World {
         self.doomed.lock().unwrap()[service].signal(name);
     }
 
-    /// Starts again what a way has ended, so that it hands over what it has to tell.
+    /// Starts again what a way has ended, so that it hands over its report.
     pub(super) fn restart(&self, service: &str) {
         let mut doomed = self.doomed.lock().unwrap();
         if let Some(mut ended) = doomed.remove(service) {

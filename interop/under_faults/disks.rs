@@ -104,7 +104,7 @@ fn a_full_disk_at_a_proxy_costs_its_events_and_no_session() {
     cluster.add_node("web-1", "env: prod");
     let [alice, mallory] = super::with_users(&cluster, ["alice", "mallory"]);
     let mut typist = Typist::of(&alice, &[]);
-    let refuse = || alice.run(&["ssh", "-n", "nobody-i-know@web-1", "true"]);
+    let refuse = || alice.run(&["ssh", "-n", "no-such-login@web-1", "true"]);
 
     disk.fill();
     // Sessions go on and begin; who is refused is refused.
@@ -137,7 +137,7 @@ fn a_full_disk_at_a_proxy_costs_its_events_and_no_session() {
     assert!(lost["fields"]["lost"].as_u64().unwrap() > 0, "{lost}");
     cluster.wait_event("audit.unclosed", of_proxy);
     assert!(!refuse().status.success());
-    cluster.wait_event("session.refused", |event| event["login"] == "nobody-i-know");
+    cluster.wait_event("session.refused", |event| event["login"] == "no-such-login");
     // No session's own events are missing: they are the node's.
     let whole = |events: &[serde_json::Value]| count(events, "session.start") >= 3;
     wait_for("the sessions' events", || whole(&cluster.events()).then_some(()));

@@ -44,7 +44,7 @@ pub struct DatabaseTls {
     pub mode: DatabaseTlsMode,
     /// The name in the server's certificate, where it is not the host of the address.
     pub server_name: Option<String>,
-    /// Certificates in PEM of whoever signs the server's; by default the cluster's `db` CA.
+    /// Certificates in PEM of the CA that signs the server's; by default the cluster's `db` CA.
     pub ca_pem: Option<String>,
 }
 
@@ -57,7 +57,7 @@ pub enum DatabaseTlsMode {
     VerifyFull,
     /// Who signed it: any server of that CA will do.
     VerifyCa,
-    /// Nothing: whoever is in between reads and changes everything. Written below `danger`.
+    /// Nothing: an attacker in between reads and changes everything. Written below `danger`.
     Insecure,
     /// No TLS at all, as on a Unix socket's machine. Written below `danger`.
     Disabled,
@@ -86,7 +86,7 @@ pub enum NameError {
     /// A server would cut it, and then it could be another name than the one that was decided about.
     #[error("is longer than {NAME_BYTES} bytes, the longest name in a PostgreSQL server")]
     TooLong,
-    /// Nobody could read it, and a NUL ends it early on its way.
+    /// No person could read it, and a NUL ends it early on its way.
     #[error("has a control character")]
     Control,
 }

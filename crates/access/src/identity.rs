@@ -21,7 +21,7 @@ pub enum HostRole {
     Proxy,
     /// Holds the certificate authorities.
     Auth,
-    /// A stock OpenSSH server that has joined to keep its host certificate fresh. It serves nobody in our protocols.
+    /// A stock OpenSSH server that has joined to keep its host certificate fresh. It serves no client in our protocols.
     OpenSsh,
 }
 

@@ -221,10 +221,10 @@ const HOST_BITS: u32 = 48;
 
 impl SessionId {
     /// A fresh id for a session on this host. It names the host, so that no other can claim the session: a host's id is
-    /// given out at random, and nobody chooses one to fit a session of another's.
+    /// given out at random, and no host can choose one to fit a session of another's.
     #[must_use]
     pub fn on(host: &HostId) -> Self {
-        // RFC 9562 §5.7: 48 bits of time, the version, and what is left to whoever makes it.
+        // RFC 9562 §5.7: 48 bits of time, the version, and what is left to the maker of the id.
         let time = Uuid::now_v7().as_u128() & !((1 << 80) - 1);
         let fixed = (0x7 << 76) | (0x2 << 62);
         let random = Uuid::new_v4().as_u128() & ((0xfff << 64) | (((1 << 14) - 1) << HOST_BITS));

@@ -11,7 +11,7 @@ use crate::text::is_hidden;
 #[serde(transparent)]
 pub struct Labels(BTreeMap<String, String>);
 
-/// Keys that begin so tell what a node's machine is, as its agent sees it; nobody else sets them.
+/// Keys that begin so tell what a node's machine is, as its agent sees it; only the agent sets them.
 pub const HOST_PREFIX: &str = "host/";
 
 /// Why a label cannot be one.
@@ -20,7 +20,7 @@ pub enum LabelError {
     /// Nothing stands before the `=`.
     #[error("a label's key is empty")]
     Empty,
-    /// Somebody would print it to a terminal.
+    /// A terminal would act on it.
     #[error("a label has a character that cannot be shown")]
     Control,
     /// It is among those that an agent sets.
@@ -28,7 +28,7 @@ pub enum LabelError {
     Host,
 }
 
-/// Checks a label of whoever it comes from.
+/// Checks a label, wherever it comes from.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Locks: keep somebody or something out, at once, whatever certificates say.
+//! Locks: keep a user, a host or a login out, at once, whatever certificates say.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -99,7 +99,7 @@ impl Lock {
         serde_saphyr::to_string(&document).unwrap_or_default()
     }
 
-    /// Whether it keeps out this identity, or whoever wants this login or node.
+    /// Whether it keeps out this identity, or every identity that wants this login or node.
     #[must_use]
     pub fn covers(
         &self,

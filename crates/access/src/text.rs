@@ -1,4 +1,4 @@
-//! Text that people read in a terminal or a log, from whoever could write something else there.
+//! Text that people read in a terminal or a log, from a sender that could write something else there.
 
 use std::fmt;
 
@@ -84,7 +84,7 @@ pub fn lines(text: &str) -> String {
 
 /// A text with a character that cannot be seen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what} has the character {bad:?}, which nobody sees; write it without")]
+#[error("{what} has the character {bad:?}, which is invisible; write it without")]
 pub struct HiddenCharacter {
     /// What the text is for.
     pub what: &'static str,

@@ -93,7 +93,7 @@ pub enum OidcError {
         /// What is wrong with it.
         reason: String,
     },
-    /// Signed by nobody, or by a secret that both sides have.
+    /// Unsigned, or signed by a secret that both sides have.
     #[error("the token is signed by {got:?}, which proves nothing")]
     Unsigned {
         /// What its header names.

@@ -28,8 +28,8 @@ const LAST_SECOND: u64 = 253_370_764_800;
 /// Longest subject, in bytes (Core §2: 255 ASCII characters).
 const MAX_SUBJECT_BYTES: usize = 255;
 
-/// Who somebody is: a subject of an issuer. Subjects of two issuers are never the same person, whatever else the tokens say;
-/// mail addresses and names are no identity, since they change hands.
+/// Who a user is: a subject of an issuer. Subjects of two issuers are never the same person, whatever else the tokens
+/// say; mail addresses and names are no identity, since they change hands.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// `iss`.

@@ -28,7 +28,7 @@ fn every_kind_has_a_row_and_no_two_rows_are_told_by_the_same() {
     assert!(by_first_bytes(Verdict::Tls).is_none() && by_first_bytes(Verdict::Http).is_none());
 }
 
-/// What the one port offers by itself is nobody's protocol, and what stays between a program and a host no listener's.
+/// What the one port offers by itself belongs to no protocol, and what stays between a program and a host to no listener.
 #[test]
 fn a_listener_chooses_what_comes_to_it_alone() {
     use sallyport_wire::alpn::{AUTH, H2, HTTP11, RELAY, TUNNEL};

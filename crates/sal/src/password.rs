@@ -232,7 +232,7 @@ mod tests {
         assert!(!verify(b"correct horsE", &stored).unwrap());
         assert!(!verify(b"", &stored).unwrap());
         assert_ne!(stored, hash(b"correct horse").unwrap());
-        assert!(!dummy_verify(b"nobody has this password"));
+        assert!(!dummy_verify(b"no user has this password"));
         assert!(!needs_rehash(NO_USERS) && !verify(b"", NO_USERS).unwrap(), "the same work as for a user");
         assert!(!needs_rehash(&stored));
     }

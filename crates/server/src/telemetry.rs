@@ -45,7 +45,7 @@ pub(crate) fn parent(headers: &HeaderMap, by: Option<&Identity>) -> Option<Trace
     let by = match by {
         Some(identity) if identity.user().is_some() => Trust::User,
         Some(_) => Trust::Host,
-        None => Trust::Nobody,
+        None => Trust::Stranger,
     };
     telemetry.admit(said, by)
 }

@@ -57,7 +57,7 @@ pub enum Trust {
     /// A user who has proven who they are: their trace; the wish to keep it counts as long as not too many have it.
     User,
     /// Any other peer: nothing.
-    Nobody,
+    Stranger,
 }
 
 /// What makes traces of spans. Clones share it.
@@ -96,7 +96,7 @@ impl Telemetry {
         match by {
             Trust::Host => Some(said),
             Trust::User => Some(said.with_sampled(said.sampled() && self.held.may_wish())),
-            Trust::Nobody => None,
+            Trust::Stranger => None,
         }
     }
 }

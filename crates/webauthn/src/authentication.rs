@@ -15,7 +15,7 @@ use crate::response::AuthenticationResponse;
 /// Whose passkey is asked for.
 #[derive(Debug, Clone, Copy)]
 pub enum Who<'a> {
-    /// Anybody's: the passkey says whose it is, so it has to be one that is stored on its device. Also the answer to a user
+    /// Any user's: the passkey says whose it is, so it has to be one that is stored on its device. Also the answer to a user
     /// name that does not exist, which looks the same from outside (§14.6.2).
     Anyone,
     /// One of this user's.

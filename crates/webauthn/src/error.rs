@@ -233,7 +233,7 @@ pub enum WebAuthnError {
         /// The RP ID.
         expected: String,
     },
-    /// Nobody touched the authenticator.
+    /// No user touched the authenticator.
     #[error("the authenticator says that no user was present: touch it when it asks")]
     UserNotPresent,
     /// The authenticator did not verify the user.

@@ -128,7 +128,7 @@ impl RelyingParty {
             credential: made,
         };
         let verified = attestation::verify(&statement).map_err(WebAuthnError::BadAttestation)?;
-        // A U2F key signs no AAGUID, so what stands there is nobody's word.
+        // A U2F key signs no AAGUID, so what stands there is vouched for by no key.
         let aaguid = if format == Format::FidoU2f { Uuid::nil() } else { made.aaguid };
         // Steps 23 and 24; what step 29 leaves to policy is refused here too.
         let proof = self.assess(format, aaguid, &verified, now)?;

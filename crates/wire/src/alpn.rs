@@ -4,7 +4,7 @@
 pub const AUTH: &[u8] = b"sallyport-auth";
 /// An agent's tunnel.
 pub const TUNNEL: &[u8] = b"sallyport-tunnel/1";
-/// A proxy that carries somebody's connection to an authority in another process.
+/// A proxy that carries a client's connection to an authority in another process.
 pub const RELAY: &[u8] = b"sallyport-relay/1";
 /// gRPC and HTTPS.
 pub const H2: &[u8] = b"h2";

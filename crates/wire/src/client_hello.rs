@@ -37,7 +37,7 @@ pub struct TlsOffer {
 }
 
 /// Reads the ClientHello at the beginning of a connection. `None` while it is not complete, and when it is no
-/// ClientHello: whoever ends TLS tells those apart.
+/// ClientHello: the listener that ends TLS tells those apart.
 #[must_use]
 pub fn read(first: &[u8]) -> Option<TlsOffer> {
     parse(&message(first)?)

@@ -1,7 +1,7 @@
 //! Which trace a request belongs to: the `traceparent` header of W3C Trace Context (Level 1, 2021), in gRPC metadata and at the
 //! head of tunnel streams.
 //!
-//! It is a hint of a peer's and never more: whoever reads it decides alone what it keeps, and a header that is not
+//! It is a hint of a peer's and never more: its reader decides alone what it keeps, and a header that is not
 //! understood is one that is not there (§3.2: "the implementation SHOULD ignore it and restart the trace").
 
 use std::fmt;

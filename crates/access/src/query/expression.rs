@@ -24,7 +24,7 @@ pub struct Subject<'a> {
     pub os_user: &'a str,
     /// `sallyport`, or `openssh` for a registered server.
     pub kind: &'a str,
-    /// Logins that whoever asks may use there.
+    /// Logins that the caller may use there.
     pub logins: &'a [Login],
     /// Whether its agent was heard of lately.
     pub online: bool,
@@ -45,7 +45,7 @@ pub(super) enum Expression {
     OneOf(Text, Vec<Text>),
     /// A label has this key.
     HasLabel(Text),
-    /// Whoever asks may use this login.
+    /// The caller may use this login.
     HasLogin(Text),
 }
 

@@ -196,7 +196,7 @@ fn users_are_made_under_their_own_name_alone() {
         let bob = user("bob", roles, &[("team", &["blue"])]);
         policies.decide(&bob, prod, &DatabaseAccount::new(db_user, "app"), &[], now())
     };
-    assert!(decide(&["made"], &prod, "bob").is_err(), "nobody makes users there");
+    assert!(decide(&["made"], &prod, "bob").is_err(), "no user is made there");
     prod.admin_user = Some("admin".to_owned());
     let permit = decide(&["made", "fixed"], &prod, "bob").unwrap();
     assert_eq!(permit.options().user_mode, DatabaseUserMode::Keep);

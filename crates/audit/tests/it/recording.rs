@@ -276,7 +276,7 @@ async fn a_recording_in_step_waits_for_its_head_and_for_room() {
     let session = SessionId::new();
     let bounds = SyncBounds { patience: Duration::from_secs(20), ..HURRIED };
     let recorder = recorders.start_in_step(&metadata(session), RecordPolicy::Strict, bounds).unwrap();
-    // Whoever uploads is woken, and the session waits for what it has reached.
+    // The uploader is woken, and the session waits for what is uploaded.
     recorders.wanted().await;
     let head = recorders.written(&session).unwrap();
     recorders.stored(&session, head - 1);
@@ -315,7 +315,7 @@ async fn an_authority_that_stands_still_fails_a_recording_in_step_until_it_is_ba
     for policy in [RecordPolicy::Strict, RecordPolicy::BestEffort] {
         let session = SessionId::new();
         let recorder = recorders.start_in_step(&metadata(session), policy, HURRIED).unwrap();
-        assert_eq!(recorder.head_stored().await, Err(RecordingError::Behind(0)), "nobody took it");
+        assert_eq!(recorder.head_stored().await, Err(RecordingError::Behind(0)), "no uploader took it");
         let failed = tokio::time::timeout(Duration::from_secs(60), recorder.failed()).await.unwrap();
         assert_eq!(failed, RecordingError::Behind(0));
         let after = recorder.output(noise(10)).await;
@@ -413,7 +413,7 @@ fn old_recordings_go_unless_they_are_held_or_grow() {
         assert_eq!(aside.bytes, content.len() as u64);
         assert!(matches!(store.entry(session), Err(StoreError::NotFound(_))));
         assert!(matches!(store.hold(session, true), Err(StoreError::NotFound(_))));
-        assert_eq!(store.all_aside().unwrap(), [session], "whoever comes after a crash finds it");
+        assert_eq!(store.all_aside().unwrap(), [session], "the next process finds it after a crash");
         store.put_back(session).unwrap();
         assert_eq!(store.entry(session).unwrap().bytes, content.len() as u64);
         store.set_aside(session, silence).unwrap();

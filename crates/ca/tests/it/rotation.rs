@@ -1,4 +1,4 @@
-//! Rotations, in every order that confirmations allow: no certificate that somebody holds is refused by anybody.
+//! Rotations, in every order that confirmations allow: no certificate that a peer holds is refused by another peer.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -94,7 +94,7 @@ impl Line {
     }
 }
 
-/// Somebody with a certificate and an opinion.
+/// A peer with a certificate and its own trust.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Party {
     /// A host confirms phases; a user's program does not.
@@ -205,7 +205,7 @@ impl World {
     }
 }
 
-/// Goes through every order of events; gives how many states there are, or the first order in which somebody is
+/// Goes through every order of events; gives how many states there are, or the first order in which a peer is
 /// refused.
 fn explore(line: &Line, discipline: Discipline) -> Result<usize, Vec<String>> {
     let now = line.cluster.now;
@@ -475,7 +475,7 @@ fn certificates_are_signed_anew_with_the_same_end() {
     let over = UserPair::verify(&trust, &old.ssh, &old.tls_pem, end + Duration::hours(1));
     assert!(matches!(over, Err(CaError::Expired { .. })), "{over:?}");
 
-    // Certificates of two logins, or of a host, are nobody's pair.
+    // Certificates of two logins, or of a host, are no pair.
     let bob = cluster.user(&cluster::user("bob", &["root"])).certificates;
     assert!(UserPair::verify(&trust, &old.ssh, &bob.tls_pem, later).is_err());
     let node = cluster.host("web-1", HostRole::Node, &[]).certificates;

@@ -218,7 +218,7 @@ fn keys_that_nobody_should_have_are_not_certified() {
     }
 }
 
-/// The line of an RSA key that nobody has.
+/// The line of an RSA key without a private half.
 fn rsa_line(bits: usize, exponent: &[u8]) -> String {
     let modulus = modulus(bits);
     let mut blob = Vec::new();

@@ -113,7 +113,7 @@ fn the_key_decides_the_algorithm() {
     let stripped = format!("{}.", signed.rsplit_once('.').unwrap().0);
     assert!(set.verify(&stripped, VAULT, now()).is_err());
     let none = KeySet::new([]).unwrap().verify(&signed, VAULT, now());
-    assert!(none.is_err(), "nobody's keys verify nothing");
+    assert!(none.is_err(), "an empty key set verifies nothing");
 }
 
 #[test]

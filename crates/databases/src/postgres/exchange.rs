@@ -387,7 +387,7 @@ impl Exchange {
     }
 
     /// # Errors
-    /// When nobody can say whether the server will answer the client's message.
+    /// When it cannot be told whether the server will answer the client's message.
     fn is_clear(&self, kind: u8) -> Result<(), Malformed> {
         let lost = self.unclear && self.waiting.iter().any(|waiting| waiting.asked != Asked::Sync);
         let place = "after a Sync among data whose copy has failed";

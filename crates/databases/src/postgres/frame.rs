@@ -2,9 +2,9 @@
 //! counts itself but not the kind).
 //!
 //! A direction of a connection is walked over in pieces of any size, as they come from the network. What a piece may bring is
-//! bounded before any of it is kept: kinds and lengths are checked when a header is there, and a message that somebody reads is
-//! held back until it is whole and found well formed, so that nothing malformed goes on. Messages that nobody reads (rows,
-//! copied data) and those longer than [`Limits::held_bytes`] go on as they come.
+//! bounded before any of it is kept: kinds and lengths are checked when a header is there, and a message that its reader
+//! wants is held back until it is whole and found well formed, so that nothing malformed goes on. Messages that no reader
+//! wants (rows, copied data) and those longer than [`Limits::held_bytes`] go on as they come.
 
 /// Bytes of a header: the kind and the length.
 pub const HEADER_BYTES: usize = 5;
@@ -72,7 +72,7 @@ fn printable(kind: u8) -> String {
     if kind.is_ascii_graphic() { format!("'{}'", char::from(kind)) } else { format!("0x{kind:02x}") }
 }
 
-/// Whoever reads the messages of one direction.
+/// What reads the messages of one direction.
 pub trait Reader {
     /// Whether a message with content of this length is read. Asked again while a message comes, so it changes nothing.
     ///
@@ -111,9 +111,9 @@ pub struct Walked {
 enum State {
     /// Before a header.
     Between,
-    /// In the content of a message that nobody reads; so much is missing.
+    /// In the content of a message that no reader wants; so much is missing.
     Passing { left: u32 },
-    /// In the content of a long message that somebody reads.
+    /// In the content of a long message that the reader wants.
     Parts { kind: u8, length: u32, at: u32 },
 }
 

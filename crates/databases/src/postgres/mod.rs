@@ -1,7 +1,7 @@
 //! PostgreSQL's protocol, version 3 (PostgreSQL 17 documentation, chapter 53).
 //!
 //! What passes between a client and its database is not decoded and encoded again. A [`Flow`](frame::Flow) walks over the
-//! headers of one direction, says how many bytes may go on, and hands the messages that somebody wants to know of to a
+//! headers of one direction, says how many bytes may go on, and hands the messages that are to be followed to a
 //! [`Reader`](frame::Reader); the bytes go on as they came.
 
 pub mod boundary;

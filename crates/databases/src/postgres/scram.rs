@@ -165,7 +165,7 @@ impl First {
     }
 
     /// Answers the server's first message: the proof that the client knows the password. It takes as long as the server
-    /// wants, so run it where that blocks nobody.
+    /// wants, so run it on a thread that may block.
     ///
     /// # Errors
     /// [`ScramError`].

@@ -43,7 +43,8 @@ pub const ACCEPTED: u8 = b'S';
 /// The client may go on without, or leave.
 pub const DECLINED: u8 = b'N';
 
-/// What names a running session to whoever may cancel its queries (`BackendKeyData`). Its holder can, so it is not shown.
+/// What a client names a running session by to cancel its queries (`BackendKeyData`). Any holder can cancel, so it is not
+/// shown.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct CancelKey {
     /// The process of the server.

@@ -1,6 +1,6 @@
 //! Serves database sessions: from a client's startup message to a database and back, with a record of what was asked.
 //!
-//! What is between a client and this is somebody else's, and so is where databases, decisions and credentials come from:
+//! The agent brings the client's stream; databases, decisions and credentials come from the agent, too:
 //! [`Directory`] and [`Credentials`] are the ports.
 
 mod admin;
@@ -93,7 +93,7 @@ impl Service {
         Box::pin(session::serve(&self.shared, stream, asked))
     }
 
-    /// Cancels what a session is doing, for a client at this address. A key that nobody has does nothing, as at a database.
+    /// Cancels what a session is doing, for a client at this address. An unknown key does nothing, as at a database.
     pub async fn cancel(&self, key: &CancelKey, client: &str) {
         cancel::cancel(&self.shared, key, client).await;
     }

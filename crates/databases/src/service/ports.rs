@@ -50,17 +50,17 @@ pub trait Credentials: Send + Sync {
     /// alone, and none begins without; beside this [`Credentials::tls`] may be asked already.
     async fn permit(&self, wanted: &Wanted) -> Result<(), CredentialsError>;
 
-    /// The TLS configuration: whom to trust, and for a login by certificate the certificate of [`Wanted::user`]. Whoever
-    /// implements this keeps it for as long as the certificate is good; then TLS sessions are resumed, too. Not asked
+    /// The TLS configuration: whom to trust, and for a login by certificate the certificate of [`Wanted::user`]. An
+    /// implementation keeps it for as long as the certificate is good; then TLS sessions are resumed, too. Not asked
     /// for a database without TLS.
     async fn tls(&self, wanted: &Wanted) -> Result<Arc<ClientConfig>, CredentialsError>;
 
-    /// The TLS configuration that is held for this already, where the server takes it still; nobody is asked. It is for ending what a
-    /// session has left there, also where its user is given nothing any more: no session begins by it.
+    /// The TLS configuration that is held for this already, where the server takes it still; the authority is not asked. It is
+    /// for ending what a session has left there, also where its user is given nothing any more: no session begins by it.
     fn held(&self, wanted: &Wanted) -> Option<Arc<ClientConfig>>;
 
-    /// Makes sure that a session which goes on can be logged in for once more, for as long as its user may: whoever implements this
-    /// renews a certificate that ends soon. What fails is tried again by the next time.
+    /// Makes sure that a session which goes on can be logged in for once more, for as long as its user may: a certificate that
+    /// ends soon is renewed. What fails is tried again by the next time.
     async fn renew(&self, wanted: &Wanted) -> Result<(), CredentialsError>;
 
     /// The password of [`Wanted::user`] at the database, for a login by password.

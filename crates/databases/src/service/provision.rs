@@ -27,7 +27,7 @@ pub(crate) struct Provisioned {
     whom: Whom,
     /// It counts as a session.
     counted: bool,
-    /// It may have been opened, and nobody knows.
+    /// It may have been opened: the database did not answer.
     unsure: bool,
 }
 
@@ -124,7 +124,7 @@ impl Provisioned {
         Err(other_roles(permit.db_user()))
     }
 
-    /// Opens the user once more, which somebody has closed before the session had begun.
+    /// Opens the user once more, which was closed at the database before the session had begun.
     pub(crate) async fn reopen(&mut self) -> Result<(), ConnectError> {
         let shared = Arc::clone(&self.whom.shared);
         match within(&shared, self.open()).await? {
@@ -228,7 +228,7 @@ impl Whom {
         }
     }
 
-    /// Tries again from time to time: a session that lasts longer than its connection is nobody else's to close.
+    /// Tries again from time to time: a session that lasts longer than its connection has to be closed by this agent.
     async fn later(self, tells: bool) {
         let number = {
             let mut state = self.user.state();
@@ -308,7 +308,7 @@ impl Whom {
             if self.user.is_settled() {
                 return Ok(Closed::Settled);
             }
-            // Without the turn, so that whoever comes does not wait for it.
+            // Without the turn, so that a session that begins does not wait for it.
             let outlived = self.user.state().outlived.clone();
             if !only(&outlived, &processes(admin, permit.db_user()).await?) {
                 continue;
@@ -415,7 +415,7 @@ enum Closed {
     InUse,
     /// It has lost its logins and roles. What goes on of it is processes of sessions that are over.
     Shut,
-    /// Nothing had to be done: somebody came, somebody else closed it, or it is not ours any more.
+    /// Nothing had to be done: a session began, another agent closed it, or it is not ours any more.
     Settled,
     Dropped,
     Deactivated {
@@ -443,7 +443,7 @@ async fn close(admin: &mut Admin, user: &str, drops: bool, outlived: &[u32]) -> 
         admin.run("rollback").await?;
         return Ok(Closed::Settled);
     }
-    // Somebody has come in between.
+    // A session may have begun in between.
     let left = processes(admin, user).await?;
     if !only(outlived, &left) {
         admin.run("rollback").await?;

@@ -1,4 +1,4 @@
-//! Reads a connection in larger pieces than whoever reads it asks for: the TLS library takes 4 KiB at a time, and a call of the
+//! Reads a connection in larger pieces than its reader asks for: the TLS library takes 4 KiB at a time, and a call of the
 //! system for each is most of what a copy costs.
 
 use std::io;

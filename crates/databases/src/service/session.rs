@@ -274,7 +274,7 @@ where
             if !matches!(first, First::Tls | First::Gssapi) {
                 return Ok(Some((first, bytes)));
             }
-            // Whoever is between has ended the client's encryption.
+            // A relay before this has ended the client's encryption.
             requests += 1;
             if requests > MOST_REQUESTS || !send(client, &[startup::DECLINED]).await {
                 return Ok(None);

@@ -49,7 +49,7 @@ impl Postgres {
         Self { port: server.port, server }
     }
 
-    /// What it has written.
+    /// Its log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.server.process.log).unwrap_or_default()
     }

@@ -336,7 +336,7 @@ impl World {
         }
     }
 
-    /// Waits until nobody is connected.
+    /// Waits until no client is connected.
     pub(crate) async fn quiet(&self) {
         self.until_sessions(0).await;
     }

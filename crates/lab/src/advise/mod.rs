@@ -470,7 +470,7 @@ mod tests {
         assert!(none.key.is_none() && none.reasons.first().unwrap().contains("500 bits"), "{none:?}");
         let resumed = advise(&Question { resumed: 1.0, ..ask(Use::Web, &[]) }, &costs(Use::Web));
         assert!((resumed.choices.first().unwrap().cores.value - 0.05).abs() < 1e-9);
-        let nobody = answer(Use::Ssh, &["openssh-5.0"]);
-        assert!(nobody.key.is_none_or(|key| key == KeyAlgorithm::Rsa2048), "{nobody:?}");
+        let none = answer(Use::Ssh, &["openssh-5.0"]);
+        assert!(none.key.is_none_or(|key| key == KeyAlgorithm::Rsa2048), "{none:?}");
     }
 }

@@ -138,7 +138,7 @@ mod tests {
         let mut line = Line::new(conditions(100), 1);
         assert_eq!(line.admit(7, 1500), Fate::Arrives(7 + 50 * MS));
         line.change(conditions(0));
-        assert_eq!(line.admit(8, 60), Fate::Arrives(7 + 50 * MS), "nobody overtakes");
+        assert_eq!(line.admit(8, 60), Fate::Arrives(7 + 50 * MS), "no packet overtakes");
     }
 
     #[test]

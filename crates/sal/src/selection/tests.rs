@@ -224,7 +224,7 @@ fn a_cpu_without_its_features_drops_a_provider() {
 #[test]
 fn policies_name_what_exists() {
     let policy = Policy {
-        mode: Mode::Only("nobody".to_owned()),
+        mode: Mode::Only("missing".to_owned()),
         overrides: [
             (Primitive::GenerateKey(KeyAlgorithm::Rsa1024), "aws-lc".to_owned()),
             (Primitive::Random, "aws-lc".to_owned()),
@@ -235,7 +235,7 @@ fn policies_name_what_exists() {
     };
     let errors: Vec<_> = policy.check().unwrap_err().iter().map(ToString::to_string).collect();
     assert_eq!(errors.len(), 2, "{errors:?}");
-    assert!(errors[0].starts_with("unknown provider \"nobody\"; this build has aws-lc, r"), "{errors:?}");
+    assert!(errors[0].starts_with("unknown provider \"missing\"; this build has aws-lc, r"), "{errors:?}");
     assert_eq!(errors[1], "aws-lc cannot serve generate/rsa-1024: it does not offer it");
 }
 

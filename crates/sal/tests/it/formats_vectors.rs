@@ -402,7 +402,7 @@ fn versions_and_attributes_of_pkcs8() {
     ] {
         assert!(read(file(&bad)).is_err(), "{bad}");
     }
-    // An attribute, of which nobody reads anything.
+    // An attribute, which no reader takes anything from.
     let inner = format!("020100{body}{attributes}");
     assert_eq!(read(file(&inner)).unwrap().secret(), key.secret());
 }

@@ -127,7 +127,7 @@ fn keys_do_not_leave_the_token() {
                 }
                 _ => assert!(uses.contains(&Attribute::Derive(false))),
             }
-            // And nobody loosens it afterwards.
+            // And no caller loosens it afterwards.
             assert!(session.update_attributes(key, &[Attribute::Extractable(true)]).is_err());
             assert!(session.update_attributes(key, &[Attribute::Sensitive(false)]).is_err());
 
@@ -395,7 +395,7 @@ fn a_token_pulled_out_is_missed_and_found_again() {
         fs::rename(hsm.path("store"), hsm.tokens()).unwrap();
         soon(|| signer.sign(b"back"));
 
-        // Pulled out and put back between two signatures: nobody notices.
+        // Pulled out and put back between two signatures: the signer goes on.
         hsm.pull_out().put_back();
         signer.sign(b"as if nothing had been").unwrap();
     });

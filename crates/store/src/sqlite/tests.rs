@@ -68,7 +68,7 @@ async fn a_full_disk_undoes_a_group_and_nothing_is_done_that_was_not_answered() 
         assert!(error.to_string().contains("state.db is full: make room"), "{error}");
     }
     for key in ["a", "large", "b"] {
-        assert!(backend.get(key, NOW).await.unwrap().is_none(), "{key} is there, and nobody was told");
+        assert!(backend.get(key, NOW).await.unwrap().is_none(), "{key} is there, and no watcher was told");
     }
     // It works again without a restart, and watchers see just what was done.
     writer.connection.pragma_update(None, "max_page_count", 1 << 20).unwrap();

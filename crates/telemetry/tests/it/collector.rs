@@ -156,9 +156,9 @@ async fn what_is_quick_is_forgotten_and_what_is_slow_or_failed_is_not() {
 }
 
 #[tokio::test]
-async fn nobody_makes_a_process_keep_what_they_like() {
+async fn no_peer_makes_a_process_keep_what_it_likes() {
     let collector = exported(HOUR, |telemetry| {
-        assert_eq!(telemetry.admit(Some(said(true)), Trust::Nobody), None);
+        assert_eq!(telemetry.admit(Some(said(true)), Trust::Stranger), None);
         assert_eq!(telemetry.admit(None, Trust::Host), None);
         let mut granted = 0;
         for _ in 0..1_000 {
@@ -168,7 +168,7 @@ async fn nobody_makes_a_process_keep_what_they_like() {
         }
         assert!((50..60).contains(&granted), "{granted}");
         assert!(!telemetry.admit(Some(said(false)), Trust::Host).unwrap().sampled());
-        // A header of somebody who is not asked for one is not believed, and neither is a malformed one.
+        // A header of a peer that is not asked for one is not believed, and neither is a malformed one.
         drop(info_span!(target: PHASE, parent: None, "malformed", otel.kind = "server", traceparent = "00-zz-01"));
     })
     .await;
@@ -193,7 +193,7 @@ async fn a_collector_that_is_away_or_silent_costs_only_its_traces() {
         });
         // A debug build, and a machine that does other things: a millisecond each would be ten seconds.
         assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-        // The exporter has begun to try: the silent one is connected to; of the other nobody hears.
+        // The exporter has begun to try: the silent one is connected to; the other is never reached.
         let held = if address == gone {
             tokio::time::sleep(Duration::from_millis(300)).await;
             None

@@ -1,4 +1,4 @@
-//! What tracing costs where nobody traces. A process of its own: whether anybody does is a matter of the whole process.
+//! What tracing costs where no task traces. A process of its own: whether one does is a matter of the whole process.
 #![allow(missing_docs, clippy::print_stderr, reason = "the figure is worth reading")]
 
 use std::hint::black_box;

@@ -34,7 +34,7 @@ fn what_is_no_response_is_refused() {
     let text = serde_json::to_string(&good).unwrap();
     let twice = text.replacen('{', "{\"type\":\"public-key\",", 1);
     assert_eq!(RegistrationResponse::parse(twice.as_bytes()).unwrap_err().word(), "bad_response");
-    // Handles of more than 64 bytes are nobody's.
+    // Handles of more than 64 bytes belong to no user.
     let mut authenticator = authenticator;
     let choice = AuthenticationChoice::default();
     let (options, _) =

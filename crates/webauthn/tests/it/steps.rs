@@ -99,8 +99,8 @@ const REGISTRATION: Cases<fn(&mut Making<'_>)> = &[
         making.data.cose[4] = 0x27 + 0x05;
     }),
     (14, "another RP ID", "rp_id_mismatch", |making| making.data.rp_id = "evil.example".to_owned()),
-    (15, "nobody touched it", "user_not_present", |making| making.data.flags = UV),
-    (16, "nobody was verified", "user_not_verified", |making| making.data.flags = UP),
+    (15, "no user touched it", "user_not_present", |making| making.data.flags = UV),
+    (16, "no user was verified", "user_not_verified", |making| making.data.flags = UP),
     (17, "backed up, and never eligible", "backup_contradiction", |making| making.data.flags = UP | UV | BS),
     (21, "an unknown format", "unknown_format", |making| {
         making.statement = Statement::Raw("Packed", cbor::map(&[]));
@@ -168,8 +168,8 @@ const AUTHENTICATION: Cases<fn(&mut Using<'_>)> = &[
     }),
     (13, "in a frame", "cross_origin", |using| using.client.json["crossOrigin"] = json!(true)),
     (15, "another RP ID", "rp_id_mismatch", |using| using.data.rp_id = "login.example.org".to_owned()),
-    (16, "nobody touched it", "user_not_present", |using| using.data.flags = UV),
-    (17, "nobody was verified", "user_not_verified", |using| using.data.flags = UP),
+    (16, "no user touched it", "user_not_present", |using| using.data.flags = UV),
+    (17, "no user was verified", "user_not_verified", |using| using.data.flags = UP),
     (18, "backed up, and never eligible", "backup_contradiction", |using| using.data.flags = UP | UV | BS),
     (19, "eligible for backup all at once", "backup_eligibility_changed", |using| {
         using.data.flags = UP | UV | BE
@@ -358,7 +358,7 @@ fn nobody_logs_in_as_another() {
     let error = party.finish_authentication(pending, Purpose::Login, None, &used, Some(&thiefs), NOW);
     assert_eq!(error.unwrap_err().word(), "other_users_credential");
 
-    // Nobody's, and nobody at all.
+    // A passkey of no user, and no such user.
     let error = login_by_passkey(&party, &mut thief, None, |_| ()).unwrap_err();
     assert_eq!((error.word(), error.steps().authentication), ("unknown_credential", Some(6)));
     let error = login_by_passkey(&party, &mut thief, Some(&victims), |_| ()).unwrap_err();

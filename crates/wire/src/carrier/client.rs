@@ -47,10 +47,10 @@ pub async fn connect_with(
     Handshake(begin(server, name, tls.into(), congestion)?).finish().await
 }
 
-/// Begins a connection of whoever was here before: where `tls` has a ticket, the stream is there at once, and what is written
-/// goes out in the first flight.
+/// Begins a connection of a client that was here before: where `tls` has a ticket, the stream is there at once, and what is
+/// written goes out in the first flight.
 ///
-/// What a server that does not know the ticket has not read is said to it again, so that nobody notices but by a round trip.
+/// A server that does not know the ticket has not read it: it is sent again, so that callers notice a round trip and no more.
 ///
 /// # Errors
 /// As [`connect`].

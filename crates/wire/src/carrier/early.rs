@@ -147,7 +147,7 @@ impl Answer {
         self.connection.close_reason().is_some_and(|reason| reason != ConnectionError::LocallyClosed)
     }
 
-    /// Gives the connection up, for whoever has waited long enough. What was said early may have been heard all the same.
+    /// Gives the connection up, for a caller that has waited long enough. The server may have read what was sent early.
     pub fn give_up(&self) {
         self.connection.close(NOT_ANSWERED, b"");
     }

@@ -6,7 +6,7 @@
 //!
 //! * Certificates are verified by the same TLS configurations as on TCP.
 //! * Who was here before may come back with a ticket and say something in its first flight ([`connect_early`]). A ticket is
-//!   taken once, so that a first flight that is sent again by somebody else begins nothing.
+//!   taken once, so that a first flight that an attacker sends again begins nothing.
 //! * A connection has one stream, which the client opens. Others, and datagrams, are refused.
 //! * Congestion control is our own, and goes by the path's rate (`congestion`).
 
@@ -49,7 +49,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(8);
 /// A handshake with two ML-DSA certificates is some 17 KiB.
 const HANDSHAKE_BYTES: usize = 64 * 1024;
 
-/// With the bit set by which firewalls, and whoever measures, tell QUIC from other datagrams (RFC 9287 lets it be hidden).
+/// With the bit set by which firewalls and measuring tools tell QUIC from other datagrams (RFC 9287 lets it be hidden).
 fn endpoint(primitives: &Primitives, sealer: Option<Arc<Sealer>>) -> Result<EndpointConfig, CarrierError> {
     let mut config = reset::endpoint(primitives, sealer)?;
     config.grease_quic_bit(false);
@@ -68,7 +68,7 @@ fn transport(keep_alive: bool, streams: u8, congestion: Congestion) -> Arc<Trans
         .max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(IDLE_TIMEOUT_MS))))
         .keep_alive_interval(keep_alive.then_some(KEEP_ALIVE))
         .crypto_buffer_size(HANDSHAKE_BYTES)
-        // It would tell whoever watches the line how long a round trip is, and nobody here asks.
+        // It would tell an observer of the line how long a round trip is, and no code here needs it.
         .allow_spin(false)
         .congestion_controller_factory(congestion.factory(SEND_WINDOW_BYTES));
     Arc::new(transport)

@@ -74,7 +74,7 @@ impl Primitives {
         }))
     }
 
-    /// The name that a client gives to a connection before the server has given one; nobody may guess it (RFC 9000 §7.2).
+    /// The name that a client gives to a connection before the server has given one; it cannot be guessed (RFC 9000 §7.2).
     ///
     /// # Errors
     /// [`CarrierError::NoRandomness`].

@@ -2,9 +2,9 @@
 //!
 //! TCP takes a round trip before TLS may begin, QUIC takes none. But QUIC costs both ends more for each byte, and some
 //! networks drop it. So TCP is dialled first, which also tells how far the other end is: where the answer is there within
-//! 3 ms, TCP goes on alone. Else QUIC is dialled beside it, and whoever has proved the other end first wins. TLS waits 8 ms
-//! for QUIC, which should be done when TCP's answer is there, and nothing waits longer. A network where QUIC lost is not
-//! asked again for five minutes.
+//! 3 ms, TCP goes on alone. Else QUIC is dialled beside it, and the carrier that has proved the other end first wins. TLS
+//! waits 8 ms for QUIC, which should be done when TCP's answer is there, and nothing waits longer. A network where QUIC lost
+//! is not asked again for five minutes.
 //!
 //! Nothing is said on either before the race is over. Who has a ticket and wants to say something with it does not race: it
 //! looks whether QUIC [has won](has_won) here, and [notes](lose) when it was wrong.
@@ -48,7 +48,8 @@ pub enum Winner<T, Q> {
 /// QUIC when it is polled. Callers bound the time of each.
 ///
 /// # Errors
-/// TCP's, at once: who hears that nobody listens, or that nobody is believed, does not wait for UDP to tell the same.
+/// TCP's, at once: a client that hears that the port is closed, or that the certificate is wrong, does not wait for UDP to
+/// tell the same.
 pub async fn race<D, T, Q, S, E, F>(
     dial: impl Future<Output = Result<D, E>>,
     shake: impl FnOnce(D) -> S,
@@ -110,7 +111,7 @@ pub fn has_won(server: SocketAddr) -> bool {
     won.as_ref().is_some_and(|won| won.contains(&(server, here)))
 }
 
-/// Remembers that QUIC works from here to `server`, for whoever did not race.
+/// Remembers that QUIC works from here to `server`, for a connection that did not race.
 pub fn win(server: SocketAddr) {
     if let Ok(here) = local_address(server) {
         remember((server, here), true);

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::early::{Answer, Early, Side};
 
-/// How long what was written last may take to arrive once nobody holds the stream any more.
+/// How long what was written last may take to arrive once the stream is dropped.
 const LINGER: Duration = Duration::from_secs(5);
 /// How long it may take to put the last packet on the line, which on a busy machine is long, and how often that is looked at.
 const LAST_WORD: Duration = Duration::from_millis(250);
@@ -130,7 +130,7 @@ impl Drop for Stream {
     }
 }
 
-/// Ends a connection when its process does, which the system does for TCP and nobody for UDP.
+/// Ends a connection when its process does, which the system does for TCP and not for UDP.
 #[derive(Debug, Clone)]
 pub struct Farewell(Connection);
 
@@ -192,7 +192,7 @@ impl AsyncWrite for Stream {
         AsyncWrite::poll_shutdown(self.sending()?, context)
     }
 
-    /// Whoever frames writes a head and a body: both go into one packet.
+    /// A caller that frames writes a head and a body: both go into one packet.
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

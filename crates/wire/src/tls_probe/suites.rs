@@ -16,7 +16,7 @@ pub enum Agreement {
     Curve,
     /// By the same modulo a prime.
     Prime,
-    /// The client encrypts it to the server's RSA key: whoever gets that key later reads everything.
+    /// The client encrypts it to the server's RSA key: an attacker who gets that key later reads everything.
     Encrypted,
     /// By the groups of TLS 1.3, apart from the suite.
     Later,

@@ -84,7 +84,7 @@ fn a_flight_of_tls_1_2_is_read_in_whatever_pieces_it_comes() {
         );
         assert!(answer.stapled && answer.asks_for_certificate && answer.alert.is_none());
         assert_eq!(answer.bytes, bytes.len());
-        // What follows the flight is nobody's here.
+        // What follows the flight is not read here.
         assert_eq!(read(&[&bytes[..], b"GARBAGE"].concat(), step).1.bytes, bytes.len());
     }
 }

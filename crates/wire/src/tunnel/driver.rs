@@ -162,7 +162,7 @@ async fn drive_writes<W: AsyncWrite + Unpin>(shared: Arc<Shared>, mut writer: W)
             }
             () = more => {
                 if (BULK..BATCH).contains(&batch.len()) {
-                    // Whoever made this would make more, given a moment: one write for all of it.
+                    // The task that made this would make more, given a moment: one write for all of it.
                     tokio::task::yield_now().await;
                     shared.lock().add_to_batch(&mut batch, BATCH);
                 }
@@ -214,7 +214,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Opens a stream. `header`, at most 4 KiB, reaches whoever takes it on the other side. Nothing is waited for.
+    /// Opens a stream. `header`, at most 4 KiB, reaches the task that takes it on the other side. Nothing is waited for.
     ///
     /// # Errors
     /// When the tunnel is closed or drains, or has too many streams.
@@ -293,7 +293,7 @@ impl Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        self.shared.lock().drain("nobody takes streams here");
+        self.shared.lock().drain("no streams are taken here");
     }
 }
 
@@ -363,7 +363,7 @@ impl Stream {
         self.shared.lock().finish(self.id);
     }
 
-    /// Ends the stream both ways, whoever reads or writes here; the peer reads the reason as its error.
+    /// Ends the stream both ways, for every reader and writer here; the peer reads the reason as its error.
     pub fn reset(&self, reason: &str) {
         self.shared.lock().reset(self.id, reason);
     }

@@ -22,7 +22,7 @@ pub const MAX_REASON: usize = 1024;
 pub enum Frame {
     /// Bytes of a stream.
     Data(u32, Bytes),
-    /// A new stream, with a header for whoever takes it.
+    /// A new stream, with a header for the task that takes it.
     Open(u32, Bytes),
     /// So many more bytes may be sent on a stream.
     Window(u32, u32),

@@ -1,4 +1,4 @@
-//! Nobody gives more than they hold.
+//! An administrator gives no more than the administrator holds.
 
 use sallyport_access::{HostRole, Identity, Policies, Role};
 
@@ -25,7 +25,7 @@ fn rights_to_the_api_are_held_or_not() {
     let all = all(&[desk, reader, but]);
     let dora = user("dora", &["desk"], &[]);
     assert!(holds(&all, &dora, &user("rita", &["reader"], &[])));
-    assert!(holds(&all, &dora, &user("nobody", &[], &[])));
+    assert!(holds(&all, &dora, &user("none", &[], &[])));
     assert!(holds(&all, &dora, &dora));
     let refused = all.holds(&dora, &all, &user("eve", &["editor"], &[]), "eve").unwrap_err();
     assert!(

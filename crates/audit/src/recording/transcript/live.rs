@@ -84,7 +84,7 @@ pub(super) fn may_have_run(shown: &Shown, went: Went, answers: &Answers) -> bool
         Went::Open | Went::Suspended => true,
         Went::PassedOver => false,
         Went::Undone(why) => why != UNDONE && why != ROLLED_BACK,
-        // What the message did is undone, but for what it has committed itself.
+        // What the message did is undone, but for what it committed itself.
         Went::Badly => {
             let commits = ["commit", "end", "prepare", "call", "do"];
             answers.remembered().iter().any(|tag| Ending::is_told_by(tag)) || begins_with(shown, &commits)

@@ -171,7 +171,7 @@ pub fn pem(der: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", data_encoding::BASE64.encode(der))
 }
 
-/// Runs a handshake and a byte in each direction. The error is of whoever failed first.
+/// Runs a handshake and a byte in each direction. The error is of the side that failed first.
 pub fn connect(
     client: &Arc<ClientConfig>,
     server: &Arc<ServerConfig>,

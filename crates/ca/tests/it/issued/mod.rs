@@ -207,7 +207,7 @@ fn a_proxy_speaks_to_one_agent_and_is_nobody_elsewhere() {
     let other = World::new(Suite::BalancedV1);
     let error = other.trust.identify_proxied(&chain, agent, world.now).unwrap_err();
     assert!(matches!(error, CaError::UnknownIssuer { .. }), "{error}");
-    // A user's own certificate speaks for nobody.
+    // A user's own certificate speaks for no other client.
     let options = SshOptions::default();
     let own = issue_user_as(
         UserKind::Person,

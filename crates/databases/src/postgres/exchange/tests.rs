@@ -130,7 +130,7 @@ fn an_error_passes_over_what_waits_up_to_the_sync() {
     session.client(&[BIND, EXECUTE, SYNC, (b'Q', b"select\0")]);
     assert_eq!(session.server(&[READY, (b'C', b"SELECT 1\0"), READY]), ["12: SELECT 1 (0) 0"]);
     assert!(!session.exchange.is_busy());
-    // A server that is being stopped says so to nobody in particular.
+    // A server that is being stopped says so in answer to no message.
     assert_eq!(session.server(&[(b'E', b"C57P01\0Mstopping\0\0")]), ["None: 57P01 stopping"]);
 }
 
@@ -182,7 +182,7 @@ fn a_sync_among_data_is_answered_or_not() {
     assert_eq!(told[1..], ["6: COPY 1 (0) 0"]);
     assert_eq!(session.server(&[error, READY]), ["Some(9): 22P02 bad"]);
     assert!(!session.exchange.is_busy());
-    // Nobody knows whether the server passes over this.
+    // Whether the server passes over this cannot be told.
     session.client(&[PARSE, BIND, EXECUTE]);
     session.server(&[(b'1', b""), (b'2', b""), (b'G', b"\0\0\0")]);
     session.client(&[(b'd', b"x"), SYNC, (b'd', b"\n")]);

@@ -89,7 +89,7 @@ pub enum ConnectError {
     Protocol {
         /// Where it is.
         address: String,
-        /// What it has said.
+        /// Its answer.
         what: String,
     },
     /// The session's process cannot be terminated by its number.
@@ -177,7 +177,7 @@ impl ConnectError {
             ),
             Self::Late(_) => refusal(
                 SqlState::CannotConnectNow,
-                "try again; if it stays so, the database is overloaded, or somebody holds its locks",
+                "try again; if it stays so, the database is overloaded, or another session holds its locks",
             ),
             Self::Denied { hint, .. } => refusal(SqlState::InvalidAuthorization, hint),
             Self::Unseen { .. } => refusal(
@@ -196,7 +196,7 @@ fn scram_hint(error: &ScramError) -> &'static str {
         ScramError::Refused(_) => "check the agent's password file (node.pgpass) against the database",
         ScramError::Rounds(_) => {
             "set the user's password anew at the database, with its scram_iterations (PostgreSQL 16 and later) within \
-             these bounds; 4096 is what servers ask for where nobody has set it"
+             these bounds; 4096 is what servers ask for where it is not set"
         }
         ScramError::Unbindable => {
             "give the database a certificate that is signed with ECDSA or RSA and SHA-256, SHA-384 or SHA-512, or \

@@ -124,7 +124,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Login<S> {
             Some(7 | 8) => Err(ConnectError::Method("GSSAPI")),
             Some(9) => Err(ConnectError::Method("SSPI")),
             Some(2 | 6) => Err(ConnectError::Method("a login of long ago")),
-            _ => Err(self.wire.wrong("a way to log in that nobody knows")),
+            _ => Err(self.wire.wrong("a way to log in that the agent does not know")),
         }
     }
 

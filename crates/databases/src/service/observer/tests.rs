@@ -44,7 +44,7 @@ struct Server {
     saved: Option<usize>,
     /// Something is looked at when the transaction ends.
     deferred: bool,
-    /// What it has done.
+    /// Its statements so far.
     told: Vec<Told>,
     /// What a script of it holds: what was done for good, and what a transaction or a pipeline has done so far.
     kept: Vec<String>,

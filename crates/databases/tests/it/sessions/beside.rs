@@ -134,7 +134,7 @@ async fn say(client: &mut Client, messages: &[(u8, Vec<u8>)]) {
     client.say(&messages).await;
 }
 
-/// One session; what it has said last may have no answer.
+/// One session; its last message may have no answer.
 async fn session(world: &World, speaker: &mut Speaker) -> Vec<Frame> {
     let asked = world.asked(Duration::from_secs(3600));
     let (id, key) = (asked.session, asked.cancel.clone());

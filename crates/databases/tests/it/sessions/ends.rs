@@ -34,7 +34,7 @@ async fn a_lock_a_limit_and_an_administrator_cut_sessions() {
     // In the middle of a statement, which is ended at the server, too.
     client.say(&[(b'Q', b"select pg_sleep(600)\0")]).await;
     world.postgres.until(SLEEPS, "1");
-    // A change that refuses nothing ends nothing. Nobody tells when a session has looked at it.
+    // A change that refuses nothing ends nothing. No event tells when a session has looked at it.
     world.set("client_idle_timeout: 1h");
     tokio::time::sleep(Duration::from_millis(50)).await;
     world.lock();
@@ -90,7 +90,7 @@ async fn limits_of_time_are_kept() {
         while OffsetDateTime::now_utc() <= expires {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        // It is decided upon again, and goes on. Nobody tells when it has looked.
+        // It is decided upon again, and goes on. No event tells when it has looked.
         world.set("client_idle_timeout: 1h");
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert_eq!(kept.query("select 1").await, "T|D 1|SELECT 1|Z");

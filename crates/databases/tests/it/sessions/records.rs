@@ -143,7 +143,7 @@ async fn a_statement_is_cancelled() {
     let cancelled = world.event(Code::DatabaseCancel).await;
     assert_eq!(cancelled.source, "192.0.2.8:40001");
     assert_eq!(cancelled.fields["session_source"], "192.0.2.7:40000");
-    // The key that nobody has did nothing.
+    // The key of no session did nothing.
     assert_eq!(world.of(&Code::DatabaseCancel).len(), 1);
     drop(client);
     world.quiet().await;

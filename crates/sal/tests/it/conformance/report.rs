@@ -34,7 +34,7 @@ impl Origin {
     }
 }
 
-/// What is asked of whoever judges a vector.
+/// What is asked of a provider that judges a vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Expect {
     Accept,

@@ -163,7 +163,7 @@ for message in messages():
     r = encode(TORSION[4])
     if add(times(challenge(r, encode(TORSION[1]), message), TORSION[1]), TORSION[4]) == IDENTITY:
         break
-eddsa("small-order key and R", "a signature of nothing by nobody", encode(TORSION[1]), message,
+eddsa("small-order key and R", "a signature of no private key", encode(TORSION[1]), message,
       r + bytes(32), "refuse")
 # S out of range: the same signature in other bytes.
 honest_signature = sign(b"malleable")

@@ -73,7 +73,7 @@ impl Delivery {
 
     pub(super) fn sent(&mut self, now: Instant, shortest: Option<Duration>) {
         if self.idle {
-            // The time in which nobody sent anything is not the path's.
+            // The time in which nothing was sent is not the path's.
             self.idle = false;
             self.delivered_at = now;
             self.first_sent = now;
@@ -113,7 +113,7 @@ impl Delivery {
         let sent = self.newest.take()?;
         let round_trip = now.saturating_duration_since(sent);
         let departed = self.departures.partition_point(|departure| departure.at <= sent);
-        // What left before is not needed any more: whoever is acknowledged later has left later, or came out of order.
+        // What left before is not needed any more: a packet acknowledged later has left later, or came out of order.
         self.departures.drain(..departed.saturating_sub(1));
         let departure = self.departures.front().filter(|departure| departure.at <= sent).copied();
         let Some(departure) = departure else {

@@ -63,7 +63,7 @@ const LOSS_LEAVES_PERCENT: u64 = 70;
 /// and a mark (RFC 8511 §3).
 const MARK_LEAVES_PERCENT: u64 = 85;
 /// Heavy loss does not lower the bound below so much of what the path holds: it would never be found again where packets
-/// are lost whatever anybody does. When there is less room, the rate falls, and this with it.
+/// are lost at any rate. When there is less room, the rate falls, and this with it.
 const BOUND_HOLDS_PERCENT: u64 = 92;
 /// Longer than most pauses of a processor.
 const LONG_ROUND: Duration = Duration::from_millis(500);
@@ -256,7 +256,7 @@ impl RateBased {
             _ => false,
         };
         let fell = round.full && round.rate < self.rates.best() / 2 && (heavy || queued);
-        // A short one alone may be somebody's processor that was busy.
+        // A short one alone may be a processor that was busy, here or there.
         let long = round.shortest.is_some_and(|shortest| shortest > LONG_ROUND);
         if fell && (self.fell || long) {
             self.rates.forget();

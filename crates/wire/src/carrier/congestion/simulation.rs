@@ -1,4 +1,4 @@
-//! Senders behind one link: a rate, a queue that drops what it has no room for, a way of some length, and losses by chance.
+//! Senders behind one link: a rate, a queue that drops what does not fit, a way of some length, and losses by chance.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

@@ -21,7 +21,7 @@ pub struct Config {
     pub send_buffer: usize,
     /// Streams that may be open at a time: 16,384.
     pub max_streams: usize,
-    /// Streams that the other side opened and nobody has taken yet: 1,024.
+    /// Streams that the other side opened and that are not taken yet: 1,024.
     pub max_pending: usize,
     /// Silence after which the peer is asked whether it is there: 15 s.
     pub ping_after: Duration,

@@ -25,7 +25,7 @@ pub(crate) struct Vector {
     pub(crate) signature: Vec<u8>,
 }
 
-/// Everything there is to judge, and what nobody can judge, with the reason.
+/// Everything there is to judge, and what no provider can judge, with the reason.
 #[derive(Default)]
 pub(crate) struct Vectors {
     pub(crate) all: Vec<Vector>,
