@@ -108,7 +108,7 @@ impl Compiler<'_> {
     }
 
     /// Labels, names and users together grant a database; two of them grant nothing. A role that has users made lets
-    /// everybody come under their own name.
+    /// every user come under their own name.
     fn allow_databases(&mut self, role: &Role) -> Result<(), PolicyError> {
         let rules = &role.allow;
         let makes = role.options.create_db_user_mode.is_some_and(|mode| mode != DatabaseUserMode::Off);

@@ -32,7 +32,7 @@ pub struct Lock {
 pub enum LockTarget {
     /// A user, with every certificate.
     User(UserName),
-    /// Everybody whose certificate has this role.
+    /// Every user whose certificate has this role.
     Role(RoleName),
     /// An OS login, everywhere.
     Login(Login),

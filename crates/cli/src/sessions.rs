@@ -114,11 +114,17 @@ async fn join(global: &Global, args: Join) -> CliResult<ExitCode> {
             [] => "in no mode".to_owned(),
             modes => format!("only as {}", modes.join(" or ")),
         };
-        return Err(CliError::new(format!(
+        let error = CliError::new(format!(
             "your roles let you join this session of {} {modes}, not as {mode} (allow.join_sessions)",
             session.user
         ))
-        .exit(Exit::Refused));
+        .exit(Exit::Refused);
+        return Err(match session.may_join.first() {
+            Some(other) => {
+                error.hint(format!("sallyport sessions join --mode {other} {}", session.session_id))
+            }
+            None => error.hint("ask an administrator for a role that lets you join it"),
+        });
     }
     let target = format!("{JOIN_LOGIN}@{}", session.node_id);
     let what = format!("{} {mode}", session.session_id);

@@ -12,7 +12,7 @@ use crate::sal::Sal;
 /// Sets the sources of this process. It must come before anything used cryptography.
 pub(crate) fn configure(global: &Global, command: &Command) -> CliResult {
     match command {
-        // These set up their own, or measure all there is: a bad setting must not keep anyone from a good one.
+        // These set up their own, or measure all there is: a bad setting must not keep an administrator from a good one.
         Command::Start(_)
         | Command::Configure(_)
         | Command::Lab(_)

@@ -344,7 +344,8 @@ pub(super) async fn edit(authority: &Authority, args: &Edit) -> CliResult {
         .status()
         .doing(format!("run the editor {editor:?}"))?;
     if !status.success() {
-        return Err(CliError::new(format!("the editor {editor:?} failed; nothing was changed")));
+        return Err(CliError::new(format!("the editor {editor:?} failed; nothing was changed"))
+            .hint("set VISUAL or EDITOR to another"));
     }
     let edited = fs::read_to_string(file.path()).doing("read the edited file")?;
     if edited == resource.yaml {

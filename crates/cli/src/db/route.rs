@@ -80,7 +80,7 @@ async fn tunnel(mut client: Accepted, databases: &Databases, database: &str, pin
         Ok(early) => early,
         Err(Unusable::Gone) => return Ok(()),
         Err(Unusable::Foreign(why)) => {
-            return Err(CliError::new(format!("a client was not understood: {why}")));
+            return Err(CliError::new(format!("a client was refused: {why}")));
         }
         Err(Unusable::Refused(refusal)) => {
             client.refuse(&refusal.to_bytes()).await;

@@ -48,7 +48,10 @@ impl Frames {
                 }
                 self.taken += 1;
                 let frame = serde_json::from_str(&text).map_err(|error| {
-                    CliError::new(format!("the recording holds something unknown: {error}"))
+                    CliError::new(format!(
+                        "the recording holds a frame that this release does not know: {error}"
+                    ))
+                    .hint("play it with the release of sallyport that the cluster runs")
                 })?;
                 return Ok(Some(frame));
             }
