@@ -210,7 +210,7 @@ impl Options {
     pub(crate) fn to_map(&self) -> BTreeMap<&'static str, serde_json::Value> {
         let span = |span: Option<Duration>| span.map(|span| yaml::show(span).into());
         let forwarding = |one: Option<Forwarding>| one.map(Forwarding::to_json);
-        let values = [
+        let values: [Option<serde_json::Value>; KEYS.len()] = [
             span(self.max_session_ttl),
             self.forward_agent.map(Into::into),
             forwarding(self.port_forwarding),
