@@ -4,6 +4,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -127,8 +128,10 @@ impl Place {
         if !kept.exists() {
             // Small files of its log: a copy of 16 MiB takes longer than all else.
             let made = self.made(self.path().join("template"), &["--wal-segsize=1"])?;
-            // The first of several that make one wins.
-            let beside = kept.with_extension(std::process::id().to_string());
+            // The first of several that make one wins, in this process or in others.
+            static NUMBER: AtomicUsize = AtomicUsize::new(0);
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let beside = kept.with_extension(format!("{}-{number}", std::process::id()));
             output("cp", Command::new("cp").args(["-a", "--reflink=auto"]).args([&made, &beside]))?;
             if fs::rename(&beside, &kept).is_err() {
                 let _ = fs::remove_dir_all(&beside);
