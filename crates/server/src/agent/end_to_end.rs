@@ -2,10 +2,11 @@
 //! here, whatever the proxy says.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sallyport_access::Identity;
 use sallyport_ca::Trust;
 use sallyport_ca::tls::{ClientAuth, without_resumption};
@@ -75,7 +76,7 @@ impl Endpoint {
 
     fn config(&self, host: &Credentials, trust: &Arc<Trust>) -> Result<Arc<ServerConfig>, ServerError> {
         let identity = host.identity();
-        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut built = self.built.lock();
         if let Some(built) = built.as_ref()
             && built.identity.is_alike(&identity)
             && Arc::ptr_eq(&built.trust, trust)

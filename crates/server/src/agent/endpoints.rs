@@ -3,11 +3,12 @@
 //! for it greets half a round trip later. The proxy sees ciphertext either way.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 use metrics::counter;
+use parking_lot::Mutex;
 use sallyport_access::{Identity, Lock, Principal};
 use sallyport_audit::{Code, Event, Sink};
 use sallyport_ca::{SKEW_ALLOWANCE, Trust};
@@ -62,7 +63,7 @@ struct Built {
 impl Native {
     fn current(&self, credentials: &Credentials, view: &ClusterCache) -> Result<Built, ServerError> {
         let (identity, trust, locks) = (credentials.identity(), view.trust(), view.locks());
-        let mut built = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut built = self.0.lock();
         if let Some(built) = built.as_ref()
             && built.identity.is_alike(&identity)
             && Arc::ptr_eq(&built.trust, &trust)

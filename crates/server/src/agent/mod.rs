@@ -14,8 +14,10 @@ pub(crate) mod tunnel;
 pub(crate) mod upload;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::tasks::Tasks;
 use sallyport_access::{ClusterName, HostId, HostRole, Node, NodeKind};

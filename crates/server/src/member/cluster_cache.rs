@@ -7,8 +7,9 @@
 mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use sallyport_access::{
     ClusterName, Database, DatabaseName, HostId, Identity, Kind, Listed, ListedId, Lock, Nature, Node,
     Policies, Resource as _, ResourceName, Role, SessionPolicy,
@@ -233,12 +234,12 @@ impl ClusterCache {
         self.changed.send_modify(|count| *count += 1);
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> parking_lot::RwLockReadGuard<'_, State> {
+        self.state.read()
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> parking_lot::RwLockWriteGuard<'_, State> {
+        self.state.write()
     }
 }
 

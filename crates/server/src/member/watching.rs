@@ -1,10 +1,11 @@
 //! Keeping the view up to date, across losses of the authority and restarts without it.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::counter;
+use parking_lot::Mutex;
 use sallyport_access::Kind;
 use sallyport_session::LiveSessions;
 use sallyport_wire::v1::watch_event::Event as Change;
@@ -123,7 +124,7 @@ impl Watching {
     }
 
     fn store_cache(&self) {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.writing.lock();
         let cache = Cache { version: CACHE_VERSION, held: self.view.held() };
         let written = serde_json::to_vec(&cache)
             .map_err(|error| error.to_string())

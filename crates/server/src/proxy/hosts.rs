@@ -1,10 +1,11 @@
 //! What one host may take of a proxy by its tunnels: how often it opens them, how many it has, and the memory of all of them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use metrics::gauge;
+use parking_lot::Mutex;
 use sallyport_access::HostId;
 use sallyport_wire::tunnel::state::{MAX_RECEIVED, MAX_SENT};
 use sallyport_wire::tunnel::{Config, Memory};
@@ -88,7 +89,7 @@ impl Shares {
     /// Takes a host's part for one more tunnel.
     pub(crate) fn admit(&self, host: HostId, now: Instant) -> Result<Admitted, TurnedAway> {
         gauge!("sallyport_tunnel_bytes").set((self.0.received.held() + self.0.sent.held()) as f64);
-        let mut hosts = self.0.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hosts = self.0.hosts.lock();
         let fresh = || Share {
             received: self.0.received.part(MAX_RECEIVED),
             sent: self.0.sent.part(MAX_SENT),
@@ -130,7 +131,7 @@ impl Shares {
     /// What is held for a host.
     #[cfg(test)]
     pub(crate) fn held(&self, host: &HostId) -> u64 {
-        let hosts = self.0.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        let hosts = self.0.hosts.lock();
         hosts.get(host).map_or(0, |share| share.received.held() + share.sent.held())
     }
 }

@@ -1,11 +1,12 @@
 //! The tunnels of all agents, by node.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 use metrics::{counter, gauge};
+use parking_lot::RwLock;
 use sallyport_access::{DatabasePermit, HostId, Listed, Permit};
 use sallyport_wire::tunnel::{Handle, Stream};
 
@@ -42,7 +43,7 @@ impl Hub {
     /// Makes a node reachable until the registration is dropped.
     pub(crate) fn register(&self, node: HostId, handle: Handle) -> Registration {
         let number = self.counter.fetch_add(1, Ordering::Relaxed);
-        let mut tunnels = self.tunnels.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tunnels = self.tunnels.write();
         let of_node = tunnels.entry(node).or_default();
         of_node.push(Entry { number, handle });
         if of_node.len() > TUNNELS_PER_NODE {
@@ -92,7 +93,7 @@ impl Hub {
 
     fn stream(&self, agent: HostId, header: Bytes) -> Result<Stream, NotConnected> {
         let handles: Vec<Handle> = {
-            let tunnels = self.tunnels.read().unwrap_or_else(PoisonError::into_inner);
+            let tunnels = self.tunnels.read();
             let of_node = tunnels.get(&agent).into_iter().flatten();
             of_node.rev().map(|entry| entry.handle.clone()).collect()
         };
@@ -107,7 +108,7 @@ impl Hub {
 
     /// Tells every agent that this proxy takes no more sessions; streams that are open live on.
     pub(crate) fn drain(&self) {
-        let tunnels = self.tunnels.read().unwrap_or_else(PoisonError::into_inner);
+        let tunnels = self.tunnels.read();
         for entry in tunnels.values().flatten() {
             entry.handle.drain("the proxy is shutting down");
         }
@@ -118,7 +119,7 @@ impl Hub {
 impl Hub {
     /// Tunnels of a node.
     pub(crate) fn tunnels(&self, node: &HostId) -> usize {
-        self.tunnels.read().unwrap_or_else(PoisonError::into_inner).get(node).map_or(0, Vec::len)
+        self.tunnels.read().get(node).map_or(0, Vec::len)
     }
 }
 
@@ -132,7 +133,7 @@ pub(crate) struct Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let mut tunnels = self.hub.tunnels.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tunnels = self.hub.tunnels.write();
         if let Some(of_node) = tunnels.get_mut(&self.node) {
             of_node.retain(|entry| entry.number != self.number);
             if of_node.is_empty() {

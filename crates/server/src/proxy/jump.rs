@@ -3,10 +3,11 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use sallyport_access::Identity;
 use sallyport_audit::{Code, Event, Sink};
 use sallyport_ca::Trust;
@@ -123,7 +124,7 @@ impl ToNode {
         let stream = Arc::new(Mutex::new(Some(stream)));
         let ends = Arc::clone(&stream);
         let watcher = Watcher::new(session, Some(counted), move |_| {
-            drop(ends.lock().unwrap_or_else(PoisonError::into_inner).take());
+            drop(ends.lock().take());
             cut.cancel();
         });
         Self { stream, watcher }
@@ -133,7 +134,7 @@ impl ToNode {
         &self,
         work: impl FnOnce(Pin<&mut BoxedStream>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        match self.stream.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        match self.stream.lock().as_mut() {
             Some(stream) => work(Pin::new(stream)),
             None => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
         }

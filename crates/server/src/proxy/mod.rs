@@ -30,8 +30,10 @@ mod tests;
 
 use std::net::UdpSocket;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::tasks::{self, Tasks};
 use sallyport_access::{ClusterName, HostRole, NodeName};

@@ -1,9 +1,10 @@
 //! The certificate of the public pages, where it is not the proxy's own.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use sallyport_ca::tls::page::{Page, is_read_by_others};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
@@ -50,7 +51,7 @@ impl PublicPage {
 
     /// Changes whenever [`PublicPage::certificate`] may give another.
     pub(crate) fn version(&self) -> u64 {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).version
+        self.state.lock().version
     }
 
     /// The certificate to show beside the proxy's own; none where everybody can read that.
@@ -59,7 +60,7 @@ impl PublicPage {
         own_chain_pem: &str,
         now: OffsetDateTime,
     ) -> Result<Option<Page>, ServerError> {
-        let operators = self.state.lock().unwrap_or_else(PoisonError::into_inner).operators.clone();
+        let operators = self.state.lock().operators.clone();
         match operators {
             Some((page, _)) => Ok(Some(page)),
             None => self.stand_in(own_chain_pem, now),
@@ -73,7 +74,7 @@ impl PublicPage {
         own_chain_pem: &str,
         now: OffsetDateTime,
     ) -> Result<Option<Page>, ServerError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if is_read_by_others(own_chain_pem) {
             return Ok(None);
         }
@@ -106,7 +107,7 @@ impl PublicPage {
 
     fn look(&self, now: OffsetDateTime) {
         let known = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.lock();
             if state.own.as_ref().is_some_and(|(_, made)| now >= *made + REMAKE_AFTER) {
                 state.version += 1;
             }
@@ -129,7 +130,7 @@ impl PublicPage {
         let Some(files) = &self.files else { return Ok(false) };
         let stamp = stamp(files);
         let page = read(files)?;
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.operators = Some((page, stamp));
         state.version += 1;
         info!(certificate = %files.certificate.display(), "the certificate of the public pages was read again");

@@ -7,11 +7,12 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use metrics::{counter, histogram};
+use parking_lot::Mutex;
 use sallyport_access::{
     HostId, Identity, Login, Node, NodeKind, OpenSshServer, Permit, RecordAt, ServerTrust,
 };
@@ -150,10 +151,6 @@ impl std::fmt::Debug for RecordingProxy {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Whether sessions of this user on this server are recorded here. The login is not asked: inside SSH that passes
 /// through it could be another one.
 pub(crate) fn records_here(view: &ClusterCache, identity: &Identity, node: &Node, permit: &Permit) -> bool {
@@ -229,7 +226,7 @@ impl RecordingProxy {
     /// Ends every session, and waits for their records and until what they ran has ended, for a bounded time.
     pub(crate) async fn end_all(&self) {
         let listeners: Vec<NodeServer> =
-            locked(&self.targets).values().map(|target| target.server.clone()).collect();
+            self.targets.lock().values().map(|target| target.server.clone()).collect();
         futures::future::join_all(listeners.iter().map(|listener| listener.drain(Duration::ZERO))).await;
     }
 
@@ -288,7 +285,7 @@ impl RecordingProxy {
 
     /// The listener, and whether its certificate should be renewed.
     fn known_listener(&self, node: &Node, now: OffsetDateTime) -> Option<(NodeServer, bool)> {
-        let targets = locked(&self.targets);
+        let targets = self.targets.lock();
         let target = targets.get(&node.id).filter(|target| now < target.valid_until)?;
         let named = self.named(node);
         if target.named.0 != named.0 {
@@ -298,7 +295,7 @@ impl RecordingProxy {
     }
 
     fn turn(&self, node: &Node) -> Turn {
-        Arc::clone(locked(&self.turns).entry(node.id).or_default())
+        Arc::clone(self.turns.lock().entry(node.id).or_default())
     }
 
     async fn make_listener(&self, node: &Arc<Node>) -> Result<NodeServer, NoCertificate> {
@@ -320,7 +317,7 @@ impl RecordingProxy {
         let host = HostIdentity::new(&key, &answer.ssh_certificate)?;
         let now = OffsetDateTime::now_utc();
         let valid_until = answer.valid_until.as_ref().and_then(time_from_proto).unwrap_or(now);
-        let mut targets = locked(&self.targets);
+        let mut targets = self.targets.lock();
         let server = match targets.get(&node.id) {
             Some(former) => {
                 former.server.set_host(&host);
@@ -406,7 +403,7 @@ impl RecordingProxy {
                     }
                     Err(problem) => {
                         warn!(server = %node.name, %problem, "no more certificates for a login");
-                        locked(&recording.logins).remove(&key);
+                        recording.logins.lock().remove(&key);
                     }
                 }
             });
@@ -416,7 +413,7 @@ impl RecordingProxy {
 
     /// One asks for what replaces it; the others do not, for a while.
     fn postpone(&self, key: &LoginKey) {
-        if let Some(held) = locked(&self.logins).get_mut(key) {
+        if let Some(held) = self.logins.lock().get_mut(key) {
             held.fresh_until = OffsetDateTime::now_utc() + RETRY;
         }
     }
@@ -442,7 +439,7 @@ impl RecordingProxy {
         let credentials = Credentials::from_openssh(&pair.private_openssh(), &answer.ssh_certificate)?;
         let now = OffsetDateTime::now_utc();
         let valid_until = answer.valid_until.as_ref().and_then(time_from_proto).unwrap_or(now);
-        let mut logins = locked(&self.logins);
+        let mut logins = self.logins.lock();
         if logins.len() >= MOST_LOGINS {
             logins.retain(|_, held| held.valid_until > now);
             if logins.len() >= MOST_LOGINS {
@@ -457,7 +454,7 @@ impl RecordingProxy {
 
     fn held(&self, key: &LoginKey) -> Option<HeldLogin> {
         let now = OffsetDateTime::now_utc();
-        locked(&self.logins).get(key).filter(|held| held.valid_until - now > LEAST_LIFE).cloned()
+        self.logins.lock().get(key).filter(|held| held.valid_until - now > LEAST_LIFE).cloned()
     }
 }
 

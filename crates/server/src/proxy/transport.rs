@@ -1,13 +1,14 @@
 //! The Transport service: SSH from client to node, and other protocols to agents, inside gRPC streams, as ciphertext.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::poll_fn;
 use metrics::{Counter, counter};
+use parking_lot::Mutex;
 use sallyport_access::{DatabaseName, Login, NodeKind, NodeName};
 use sallyport_audit::{Code, Sink};
 use sallyport_ssh::agent::{MAX_MESSAGE_BYTES, Question, UserAgent};
@@ -291,11 +292,11 @@ struct Waiting(Arc<Mutex<Option<oneshot::Sender<Bytes>>>>);
 impl Waiting {
     /// Waits for an answer. Of one that has not come yet nobody hears any more.
     fn ask(&self, answer: oneshot::Sender<Bytes>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+        *self.0.lock() = Some(answer);
     }
 
     fn answer(&self, answer: Bytes) -> Result<(), Status> {
-        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let waiting = self.0.lock().take();
         let waiting = waiting.ok_or_else(|| {
             Status::failed_precondition(
                 "an agent frame that nobody has asked for; agents are forwarded inside SSH (ssh -A)",

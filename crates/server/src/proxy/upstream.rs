@@ -2,10 +2,10 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
+use parking_lot::Mutex;
 use sallyport_ssh::BoxedStream;
 use sallyport_wire::tunnel;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
@@ -54,8 +54,8 @@ impl Upstream {
         match self {
             Self::Tunnel(stream) => stream.reset(reason),
             Self::Other { read, write } => {
-                let read = read.lock().unwrap_or_else(PoisonError::into_inner).take();
-                let write = write.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let read = read.lock().take();
+                let write = write.lock().take();
                 drop((read, write));
             }
         }
@@ -70,7 +70,7 @@ impl Upstream {
         match self {
             Self::Tunnel(stream) => stream.poll_send(bytes, context).map_err(UpstreamError::from),
             Self::Other { write, .. } => {
-                let mut write = write.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut write = write.lock();
                 let Some(write) = write.as_mut() else { return Poll::Ready(Err(cut())) };
                 let written = ready!(Pin::new(write).poll_write(context, bytes))?;
                 if written == 0 {
@@ -91,7 +91,7 @@ impl Upstream {
         match self {
             Self::Tunnel(stream) => stream.poll_receive(most, context).map_err(UpstreamError::from),
             Self::Other { read, .. } => {
-                let mut read = read.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut read = read.lock();
                 let Some(read) = read.as_mut() else { return Poll::Ready(Err(cut())) };
                 let mut room = BytesMut::zeroed(most.min(READ_BYTES));
                 let mut buffer = ReadBuf::new(&mut room);
@@ -110,7 +110,7 @@ impl Upstream {
             Self::Tunnel(_) => {}
             Self::Other { write, .. } => {
                 let done = std::future::poll_fn(|context| {
-                    let mut write = write.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut write = write.lock();
                     let Some(write) = write.as_mut() else { return Poll::Ready(Ok(())) };
                     let write = Pin::new(write);
                     if end { write.poll_shutdown(context) } else { write.poll_flush(context) }
@@ -126,8 +126,8 @@ impl Upstream {
         match self {
             Self::Tunnel(stream) => Box::new(stream),
             Self::Other { read, write } => {
-                let read = read.into_inner().unwrap_or_else(PoisonError::into_inner);
-                let write = write.into_inner().unwrap_or_else(PoisonError::into_inner);
+                let read = read.into_inner();
+                let write = write.into_inner();
                 match (read, write) {
                     (Some(read), Some(write)) => read.unsplit(write),
                     // It was cut.

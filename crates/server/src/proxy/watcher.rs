@@ -5,10 +5,11 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sallyport_access::{Database, DatabasePermit, Decidable, HostId, Identity, Listed, Login, Node};
 use sallyport_audit::{Code, Event, Sink};
 use sallyport_session::{Denied, Ending, Stop, Watched, watch};
@@ -247,5 +248,5 @@ impl Drop for Watcher {
 }
 
 fn taken(counted: &Mutex<Option<SessionGuard>>) -> Option<SessionGuard> {
-    counted.lock().unwrap_or_else(PoisonError::into_inner).take()
+    counted.lock().take()
 }

@@ -3,12 +3,13 @@
 //! All of it is made from the trust that the proxy watches: nobody asks the authority, and a new key is here as soon as
 //! proxies trust it, which is before anything is signed with it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use parking_lot::Mutex;
 use sallyport_ca::jwt::{self, KeySet};
 use sallyport_ca::{CaError, CaKind, Trust, known_hosts_lines, spiffe};
 use sallyport_sal::hash;
@@ -91,7 +92,7 @@ impl Shelf {
     /// The documents of the trust in force; those that were made last, while it stays the same.
     fn documents(&self) -> Result<Arc<Documents>, CaError> {
         let trust = self.view.trust();
-        let mut shelf = self.documents.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shelf = self.documents.lock();
         if let Some(documents) = shelf.as_ref().filter(|documents| Arc::ptr_eq(&documents.trust, &trust)) {
             return Ok(Arc::clone(documents));
         }

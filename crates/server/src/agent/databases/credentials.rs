@@ -5,10 +5,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::counter;
+use parking_lot::Mutex;
 use prost::Message;
 use sallyport_access::{Database, DatabaseLogin, DatabaseTlsMode};
 use sallyport_ca::keys::TlsKey;
@@ -107,14 +108,14 @@ struct Renewing<'a> {
 impl<'a> Renewing<'a> {
     /// None where it is being renewed already.
     fn begin(all: &'a Mutex<HashSet<Key>>, key: Key) -> Option<Self> {
-        let is_first = all.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
+        let is_first = all.lock().insert(key.clone());
         is_first.then_some(Self { all, key })
     }
 }
 
 impl Drop for Renewing<'_> {
     fn drop(&mut self) {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        self.all.lock().remove(&self.key);
     }
 }
 
@@ -157,7 +158,7 @@ impl AgentCredentials {
     }
 
     fn key(&self, suite: Suite) -> Result<Arc<TlsKey>, CaError> {
-        let held = self.key.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let held = self.key.lock().clone();
         if let Some((of, key)) = held
             && of == suite
         {
@@ -165,7 +166,7 @@ impl AgentCredentials {
         }
         let key = TlsKey::generate_for(suite, KeyPurpose::AgentToDatabase)?;
         counter!("sallyport_database_keys_total").increment(1);
-        let mut slot = self.key.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.key.lock();
         // Somebody else may have been as quick; one key is enough.
         match slot.as_ref() {
             Some((of, key)) if *of == suite => Ok(Arc::clone(key)),
@@ -180,11 +181,11 @@ impl AgentCredentials {
     /// The slot of a key, and the one that was in its place and fits no longer.
     fn slot(&self, key: &Key, now: OffsetDateTime) -> (Arc<Slot>, Option<Arc<Slot>>) {
         let trust = self.view.trust();
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.slots.lock();
         if let Some(slot) = slots.get(key)
             && slot.fits(&trust, now + MARGIN)
         {
-            *slot.used.lock().unwrap_or_else(PoisonError::into_inner) = now;
+            *slot.used.lock() = now;
             return (Arc::clone(slot), None);
         }
         let slot = Slot::new(OnceCell::new(), trust, now);
@@ -194,7 +195,7 @@ impl AgentCredentials {
 
     /// Puts back what was in the place of a slot for which nothing was to be had.
     fn put_back(&self, key: &Key, slot: &Arc<Slot>, before: Arc<Slot>) {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.slots.lock();
         if let Some(there) = slots.get_mut(key)
             && Arc::ptr_eq(there, slot)
         {
@@ -205,7 +206,7 @@ impl AgentCredentials {
     /// Whether a certificate is held that is good for a while, or for as long as there is one to be had.
     fn is_held(&self, key: &Key, wanted: &Wanted, now: OffsetDateTime) -> bool {
         let trust = self.view.trust();
-        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.slots.lock();
         let Some(slot) = slots.get(key) else { return false };
         let until = slot.made.get().and_then(|held| held.valid_until);
         let lasts =
@@ -219,7 +220,7 @@ impl AgentCredentials {
         let held = self.make(wanted, &trust, true).await?;
         let now = OffsetDateTime::now_utc();
         let slot = Slot::new(OnceCell::new_with(Some(held)), trust, now);
-        put(&mut self.slots.lock().unwrap_or_else(PoisonError::into_inner), key, slot, now);
+        put(&mut self.slots.lock(), key, slot, now);
         Ok(())
     }
 
@@ -292,7 +293,7 @@ fn make_room(slots: &mut HashMap<Key, Arc<Slot>>, trust: &Arc<Trust>, now: Offse
     if slots.len() < KEPT {
         return;
     }
-    let used = |slot: &Slot| *slot.used.lock().unwrap_or_else(PoisonError::into_inner);
+    let used = |slot: &Slot| *slot.used.lock();
     let mut times: Vec<OffsetDateTime> = slots.values().map(|slot| used(slot)).collect();
     let middle = times.len() / 2;
     let median = *times.select_nth_unstable(middle).1;
@@ -387,7 +388,7 @@ impl Credentials for AgentCredentials {
     }
 
     fn held(&self, wanted: &Wanted) -> Option<Arc<ClientConfig>> {
-        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.slots.lock();
         slots.get(&Key::of(wanted))?.good(OffsetDateTime::now_utc())
     }
 

@@ -4,9 +4,10 @@
 //! else, from wherever it reaches this proxy.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
+use parking_lot::Mutex;
 use sallyport_access::{DatabasePermit, HostId};
 use sallyport_databases::postgres::startup::CancelKey;
 use sallyport_sal::{SalError, constant_time_eq, random};
@@ -49,7 +50,7 @@ pub(super) struct Found {
 impl Cancels {
     /// Makes a key for a session that is about to begin.
     pub(super) fn register(&self, permit: &DatabasePermit) -> Result<Registered, SalError> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         for _ in 0..TRIES {
             let secret = random::bytes()?;
             // As a process id: drivers show it, and take it for a positive number.
@@ -65,7 +66,7 @@ impl Cancels {
 
     /// The session that has the key, once it is known who serves it.
     pub(super) fn find(&self, key: &CancelKey) -> Option<Found> {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.lock();
         let entry = entries.get(&key.process)?;
         let same = constant_time_eq(&entry.secret, &key.secret);
         (same && entry.agent.is_some()).then_some(())?;
@@ -97,7 +98,7 @@ impl Registered {
 
     /// Notes who serves the session.
     pub(super) fn served_by(&self, agent: HostId) {
-        let mut entries = self.cancels.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.cancels.entries.lock();
         if let Some(entry) = entries.get_mut(&self.process) {
             entry.agent = Some(agent);
         }
@@ -106,7 +107,7 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        self.cancels.entries.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.process);
+        self.cancels.entries.lock().remove(&self.process);
     }
 }
 

@@ -1,8 +1,9 @@
 //! This proxy's word that it has opened a session, signed with its host key.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use data_encoding::BASE64;
+use parking_lot::Mutex;
 use prost::Message;
 use sallyport_ca::Opening;
 use sallyport_ca::keys::SshKeyPair;
@@ -51,7 +52,7 @@ impl Words {
     }
 
     fn signer(&self, identity: &Arc<HostIdentity>) -> Result<Arc<dyn Signer>, ServerError> {
-        let mut held = self.signer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.signer.lock();
         if let Some((of, signer)) = held.as_ref()
             && Arc::ptr_eq(of, identity)
         {

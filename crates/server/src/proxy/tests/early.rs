@@ -137,14 +137,14 @@ async fn whole(translator: &Translator) -> Vec<Vec<u8>> {
     const PAUSE: Duration = Duration::from_millis(100);
     let (mut seen, mut since) = (0, tokio::time::Instant::now());
     until("the first flight", || {
-        let now = translator.first_flight.lock().unwrap().len();
+        let now = translator.first_flight.lock().len();
         if std::mem::replace(&mut seen, now) != now {
             since = tokio::time::Instant::now();
         }
         now > 0 && since.elapsed() > PAUSE
     })
     .await;
-    translator.first_flight.lock().unwrap().clone()
+    translator.first_flight.lock().clone()
 }
 
 /// A session that begins after all that was sent before, and that node and client have spoken in.

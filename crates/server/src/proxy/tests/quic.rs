@@ -2,10 +2,11 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sallyport_access::{HostId, HostRole};
 use sallyport_wire::alpn;
 use sallyport_wire::carrier::Stream;
@@ -63,7 +64,7 @@ impl Translator {
                     Ok((length, from)) = inside.recv_from(&mut out) => {
                         client = Some(from);
                         if !answered {
-                            kept.lock().unwrap().push(out[..length].to_vec());
+                            kept.lock().push(out[..length].to_vec());
                         }
                         if open[0].load(Ordering::Relaxed) {
                             let _ = far.send_to(&out[..length], proxy).await;
@@ -231,7 +232,7 @@ async fn a_first_flight_that_is_sent_again_begins_nothing() {
     let translator = Translator::new(rig.address).await;
     let alice = rig.user("alice");
     let mut call = session(&rig, translator.address, &alice, "web-1").await;
-    let flight = translator.first_flight.lock().unwrap().clone();
+    let flight = translator.first_flight.lock().clone();
     assert!(!flight.is_empty());
     let again = async |sender: &UdpSocket| {
         for datagram in &flight {

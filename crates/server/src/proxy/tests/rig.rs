@@ -395,9 +395,9 @@ pub(super) async fn channel_of<S>(stream: S, window: u32) -> Result<Channel, ton
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let stream = std::sync::Mutex::new(Some(stream));
+    let stream = parking_lot::Mutex::new(Some(stream));
     let connect = tower::service_fn(move |_| {
-        let taken = stream.lock().unwrap().take();
+        let taken = stream.lock().take();
         async move { taken.map(TokioIo::new).ok_or_else(|| std::io::Error::other("lost")) }
     });
     Endpoint::from_static("http://proxy.invalid")
