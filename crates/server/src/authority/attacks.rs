@@ -453,14 +453,14 @@ async fn events_are_taken_apart_on_no_thread_that_serves_connections() {
     let web = Caller::Certified { identity: Arc::new(identity), address: NOWHERE };
     // Every thread that reads has something to do, and this one, which serves all connections of the test, has not.
     let (release, held) = std::sync::mpsc::channel::<()>();
-    let held = Arc::new(std::sync::Mutex::new(held));
+    let held = Arc::new(parking_lot::Mutex::new(held));
     let busy = Arc::new(AtomicUsize::new(0));
     let readers: Vec<_> = (0..super::open::READERS)
         .map(|_| {
             let (services, held, busy) = (Arc::clone(services), Arc::clone(&held), Arc::clone(&busy));
             let wait = move || {
                 busy.fetch_add(1, Ordering::SeqCst);
-                held.lock().unwrap().recv().is_ok()
+                held.lock().recv().is_ok()
             };
             tokio::spawn(async move { services.api.hosts.reading.run(wait).await })
         })

@@ -1,8 +1,9 @@
 //! The policy in memory, so that no call has to ask the database for it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use sallyport_access::{Identity, Lock, Policies, Principal, Role, SESSION_POLICY_NAME, SessionPolicy};
 use sallyport_ca::SshOptions;
 use sallyport_store::{Store, StoreError};
@@ -83,7 +84,7 @@ impl Policy {
 
     /// The policy now.
     pub(crate) fn cache(&self) -> Arc<ClusterCache> {
-        Arc::clone(&self.cache.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.cache.read())
     }
 
     /// Wakes when callers may do something else than before.
@@ -130,7 +131,7 @@ impl Policy {
         // One after another: what was read before a lock came must not take the place of what was read after.
         let _alone = self.refreshing.lock().await;
         let cache = load(&self.store).await?;
-        *self.cache.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(cache);
+        *self.cache.write() = Arc::new(cache);
         self.changed();
         Ok(())
     }

@@ -8,11 +8,12 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::Stream;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
@@ -82,7 +83,7 @@ impl Places {
     fn take(&self, kind: StreamKind, caller: &Caller) -> Result<StreamPlace, Status> {
         let most = if matches!(caller, Caller::LocalAdmin) { MOST_LOCAL } else { kind.most() };
         let of = (kind, name_of(caller));
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.0.lock();
         let count = open.entry(of.clone()).or_default();
         if *count >= most {
             return Err(Status::resource_exhausted(format!(
@@ -99,7 +100,7 @@ impl Places {
 
 impl Drop for StreamPlace {
     fn drop(&mut self) {
-        let mut open = self.places.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.places.0.lock();
         if let Some(count) = open.get_mut(&self.of) {
             *count -= 1;
             if *count == 0 {
@@ -206,7 +207,7 @@ impl<T> Stream for Served<T> {
                 return Poll::Ready(Some(Err(status)));
             }
         }
-        let next = match self.queue.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        let next = match self.queue.lock().as_mut() {
             Some(queue) => queue.poll_recv(context),
             // The reason comes at once.
             None => Poll::Pending,
@@ -281,7 +282,7 @@ impl Streams {
                 Status::deadline_exceeded(format!("nothing was read for {} s", unread.as_secs()))
             };
             // The queue goes before what fills it: a peer that found it closed would take the end for a whole answer.
-            let empty = || drop(queue.lock().unwrap_or_else(PoisonError::into_inner).take());
+            let empty = || drop(queue.lock().take());
             let refusing = async {
                 let status = refused(changes, may).await;
                 empty();

@@ -3,8 +3,9 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -30,7 +31,7 @@ impl Workers {
             std::thread::Builder::new().name(name.to_owned()).spawn(move || {
                 loop {
                     // Who has the queue waits in it for the next piece of work; the others wait for the queue.
-                    let next = queue.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
+                    let next = queue.lock().blocking_recv();
                     let Some(job) = next else { return };
                     // A thread that is lost would not come back. Whoever asked learns it by the missing answer.
                     let _ = catch_unwind(AssertUnwindSafe(job));

@@ -8,8 +8,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -76,7 +77,7 @@ struct Waits {
 
 impl Waiting {
     fn change<T>(&self, caller: &str, change: impl FnOnce(&mut Waits) -> T) -> T {
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.0.lock();
         let waits = table.entry(caller.to_owned()).or_default();
         let changed = change(waits);
         if *waits == Waits::default() {
@@ -123,7 +124,7 @@ impl Connection {
         loop {
             tokio::time::sleep(patience / LOOKS).await;
             let now = Instant::now();
-            let taken = self.taken.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let taken = self.taken.0.lock();
             if taken.1.values().any(|at| now.saturating_duration_since(*at) >= patience) {
                 return;
             }
@@ -165,7 +166,7 @@ impl Connection {
             waits.bytes += bytes;
             Ok(())
         })?;
-        let mut taken = self.taken.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.0.lock();
         let number = taken.0;
         taken.0 += 1;
         taken.1.insert(number, Instant::now());
@@ -275,14 +276,14 @@ struct Kept {
 impl Kept {
     /// Something of it was taken.
     fn progress(&self) {
-        let mut taken = self.taken.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.0.lock();
         taken.1.insert(self.number, Instant::now());
     }
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        self.taken.0.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&self.number);
+        self.taken.0.lock().1.remove(&self.number);
         self.waiting.change(&self.whose, |waits| {
             waits.answers -= 1;
             waits.bytes -= self.bytes;
@@ -413,7 +414,7 @@ mod tests {
         let half = one.keep(MOST_BYTES / 2).unwrap();
         assert!(other.begin().is_err() && other.keep(MOST_BYTES / 2).is_ok());
         drop((half, one, other));
-        assert!(waiting.0.lock().unwrap().is_empty());
+        assert!(waiting.0.lock().is_empty());
     }
 
     #[test]
@@ -440,7 +441,7 @@ mod tests {
         calls.remove(0);
         assert!(calls[full].hear(1).is_ok());
         drop((calls, local, operator, one, other));
-        assert!(waiting.0.lock().unwrap().is_empty());
+        assert!(waiting.0.lock().is_empty());
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::{fmt, io};
 
 use data_encoding::{BASE64, HEXLOWER};
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_audit::log::Checkpoint;
 use sallyport_audit::{Code, Event};
 use sallyport_wire::{convert, v1};
@@ -73,7 +74,7 @@ impl Destination {
     }
 
     fn standing(&self) -> MutexGuard<'_, Standing> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.standing.lock()
     }
 
     /// What `admin status` says of it.

@@ -68,9 +68,9 @@ pub(crate) struct DiskReserve {
     directory: PathBuf,
     short: AtomicBool,
     /// Why the audit log cannot be written, since when.
-    unwritable: std::sync::Mutex<Option<(String, OffsetDateTime)>>,
+    unwritable: parking_lot::Mutex<Option<(String, OffsetDateTime)>>,
     /// What is put on record as soon as there is room for it.
-    owed: std::sync::Mutex<Vec<Event>>,
+    owed: parking_lot::Mutex<Vec<Event>>,
     trouble: watch::Sender<Trouble>,
 }
 
@@ -79,8 +79,8 @@ impl DiskReserve {
         Self {
             directory: directory.to_owned(),
             short: AtomicBool::new(false),
-            unwritable: std::sync::Mutex::default(),
-            owed: std::sync::Mutex::default(),
+            unwritable: parking_lot::Mutex::default(),
+            owed: parking_lot::Mutex::default(),
             trouble: watch::Sender::default(),
         }
     }
@@ -167,12 +167,12 @@ impl DiskReserve {
         }
     }
 
-    pub(crate) fn owed(&self) -> std::sync::MutexGuard<'_, Vec<Event>> {
-        self.owed.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    pub(crate) fn owed(&self) -> parking_lot::MutexGuard<'_, Vec<Event>> {
+        self.owed.lock()
     }
 
-    pub(crate) fn unwritable(&self) -> std::sync::MutexGuard<'_, Option<(String, OffsetDateTime)>> {
-        self.unwritable.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    pub(crate) fn unwritable(&self) -> parking_lot::MutexGuard<'_, Option<(String, OffsetDateTime)>> {
+        self.unwritable.lock()
     }
 }
 

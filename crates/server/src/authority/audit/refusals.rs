@@ -3,8 +3,7 @@
 //! The log is on a disk, and every refusal is an event: without a bound, a refused caller could fill it. So the first of a
 //! kind in a minute are written as they are, and the rest of that minute is one event of the same code with a `count`.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use sallyport_audit::Event;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -99,8 +98,8 @@ impl Default for Refusals {
 }
 
 impl Refusals {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.0.lock()
     }
 
     /// What is to be written now about an event of `who`, of which `each` a minute are written as they are. `what` tells kinds of

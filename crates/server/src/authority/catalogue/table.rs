@@ -4,8 +4,9 @@
 //! memory only, as their agents said last.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use sallyport_access::{Database, HostId, Kind, NodeName};
 use sallyport_store::{Store, StoreError};
 use time::OffsetDateTime;
@@ -152,12 +153,12 @@ impl<R: Kept> Table<R> {
         Ok(Self { state: RwLock::new(State { known, answered: HashMap::new(), version: 0 }) })
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, State<R>> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> parking_lot::RwLockReadGuard<'_, State<R>> {
+        self.state.read()
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, State<R>> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> parking_lot::RwLockWriteGuard<'_, State<R>> {
+        self.state.write()
     }
 
     /// Looks at all of them at once.

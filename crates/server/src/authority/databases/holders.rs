@@ -2,8 +2,8 @@
 //! authority none is renewed that was given before, and an agent says of a statement that outlives its session that it goes on.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use sallyport_access::{DatabaseName, HostId, Identity};
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
@@ -81,7 +81,7 @@ pub(crate) struct Holders(Mutex<HashMap<HostId, OfAgent>>);
 
 impl Holders {
     pub(crate) fn remember(&self, holder: &Holder<'_>, held: Holding, now: OffsetDateTime) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         let agent = all.entry(holder.agent).or_default();
         if agent.count >= MOST_OF_AN_AGENT {
             agent.forget_ended(now);
@@ -104,7 +104,7 @@ impl Holders {
 
     /// What this agent holds for this login, database and user, where it is good still.
     pub(crate) fn find(&self, holder: &Holder<'_>, now: OffsetDateTime) -> Option<Holding> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         let login = all.get(&holder.agent)?.logins.get(&holder.login_id)?;
         let key = (holder.database.clone(), holder.db_user.to_owned());
         login.get(&key).filter(|held| held.until > now).cloned()
@@ -187,6 +187,6 @@ mod tests {
         let later = NOW + Duration::hours(2);
         holders.remember(&of(login_id), held(later), later);
         assert!(holders.find(&of(login_id), later).is_some());
-        assert_eq!(holders.0.lock().unwrap()[&agent].count, 1);
+        assert_eq!(holders.0.lock()[&agent].count, 1);
     }
 }

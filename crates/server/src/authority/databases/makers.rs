@@ -1,8 +1,8 @@
 //! Which agents were let make which users.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use sallyport_access::{DatabaseName, HostId};
 use time::OffsetDateTime;
 
@@ -22,7 +22,7 @@ pub(crate) struct Makers(Mutex<HashMap<Made, OffsetDateTime>>);
 
 impl Makers {
     pub(crate) fn remember(&self, made: Made, now: OffsetDateTime) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if known.len() >= MOST_MADE && !known.contains_key(&made) {
             let mut times: Vec<OffsetDateTime> = known.values().copied().collect();
             let middle = times.len() / 2;
@@ -33,7 +33,7 @@ impl Makers {
     }
 
     pub(crate) fn knows(&self, made: &Made, now: OffsetDateTime) -> bool {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.lock();
         known.get(made).is_some_and(|at| now - *at < MADE_FOR)
     }
 }

@@ -1,8 +1,8 @@
 //! The words by which sessions were opened, each good for one permit and one certificate of each sort.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use sallyport_ca::{OPENING_LIFE, SKEW_ALLOWANCE};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -31,7 +31,7 @@ pub(crate) struct Openings(Mutex<HashMap<Used, OffsetDateTime>>);
 impl Openings {
     /// Notes a use; false when it was used before.
     pub(crate) fn is_first(&self, used: Used, now: OffsetDateTime) -> bool {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if known.len() >= MOST_REMEMBERED {
             known.retain(|_, until| *until > now);
             if known.len() >= MOST_REMEMBERED {

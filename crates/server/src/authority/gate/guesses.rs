@@ -1,8 +1,8 @@
 //! How often strangers, and members, may ask and be wrong.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -63,7 +63,7 @@ impl Guesses {
         let minute = now.unix_timestamp() / 60;
         let places = places(address).map(|(place, times)| (Who::Place(place), CALLS_OF_PLACE * times));
         let login = login.map(|login| (Who::Login(login), CALLS_OF_LOGIN));
-        let mut table = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.calls.lock();
         let mut admitted = true;
         for (who, most) in places.chain(login) {
             let (count, _) = table.touch(&who, Minute::default);
@@ -79,7 +79,7 @@ impl Guesses {
     /// Counts a call of a login alone: of a host, many of which may share an address.
     pub(crate) fn admits_login(&self, login: Uuid, now: OffsetDateTime) -> bool {
         let minute = now.unix_timestamp() / 60;
-        let mut table = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.calls.lock();
         let (count, _) = table.touch(&Who::Login(login), Minute::default);
         if count.minute != minute {
             *count = Minute { minute, calls: 0 };
@@ -90,7 +90,7 @@ impl Guesses {
 
     /// Whether an address, or the site around it, has failed too often.
     pub(crate) fn is_barred(&self, address: IpAddr, now: OffsetDateTime) -> bool {
-        let table = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = self.failures.lock();
         places(address).any(|(place, times)| {
             table.get(&place).is_some_and(|failed| recent(failed, now) >= MOST_FROM_PLACE * times)
         })
@@ -99,7 +99,7 @@ impl Guesses {
     /// Counts a failure from an address.
     pub(crate) fn note(&self, address: IpAddr, now: OffsetDateTime) {
         let since = (now - FAILURE_WINDOW).unix_timestamp();
-        let mut table = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.failures.lock();
         for (place, times) in places(address) {
             let (failed, _) = table.touch(&place, Vec::new);
             failed.retain(|time| *time > since);
@@ -183,6 +183,6 @@ mod tests {
             }
         }
         assert!(guesses.is_barred(guesser, now));
-        assert!(guesses.failures.lock().unwrap().len() <= REMEMBERED);
+        assert!(guesses.failures.lock().len() <= REMEMBERED);
     }
 }

@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_access::{HostId, Identity, Principal};
 use time::OffsetDateTime;
 
@@ -48,7 +49,7 @@ impl Heard {
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<HostId, Last>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

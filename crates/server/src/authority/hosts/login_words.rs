@@ -1,8 +1,8 @@
 //! Users' words for logins at registered servers: each is good for one certificate.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use sallyport_access::{ClusterName, Node};
 use sallyport_ca::{CaError, LOGIN_WORD_LIFE, LoginWord, SKEW_ALLOWANCE, Trust, WantedLogin, keys};
 use sallyport_wire::v1;
@@ -57,7 +57,7 @@ impl LoginWords {
     }
 
     fn is_first(&self, used: (Uuid, Vec<u8>), now: OffsetDateTime) -> bool {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if known.len() >= MOST_REMEMBERED {
             known.retain(|_, until| *until > now);
             if known.len() >= MOST_REMEMBERED {

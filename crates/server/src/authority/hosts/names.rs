@@ -2,8 +2,8 @@
 //! to the host that registered it, until an administrator removes that host or makes a token that replaces it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{PoisonError, RwLock};
 
+use parking_lot::RwLock;
 use sallyport_access::newcomer::{MACHINERY_DOMAIN, is_id, is_under};
 use sallyport_access::{Bounds, ClusterName, HostId, HostRole, NodeName, SessionId, newcomer};
 use sallyport_audit::{Code, Event};
@@ -153,7 +153,7 @@ impl Drop for Reserved<'_> {
         if self.kept {
             return;
         }
-        let mut held = self.names.held.write().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.names.held.write();
         match self.before.take() {
             Some(before) => held.insert(self.id, before),
             None => held.remove(&self.id),
@@ -197,7 +197,7 @@ impl Names {
     /// Takes names for a host in one step, so that of two hosts that come at once with one name, one is refused. The host
     /// that it replaces may have them still.
     pub(crate) fn reserve(&self, claim: Claim, replaces: Option<HostId>) -> Result<Reserved<'_>, Taken> {
-        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.write();
         if let Some(taken) = conflict(&held, &claim, replaces) {
             return Err(taken);
         }
@@ -208,14 +208,14 @@ impl Names {
 
     /// Whether another host has a name of this one, which can be so for hosts that joined when names could be shared.
     pub(crate) fn disputed(&self, id: HostId) -> Option<Taken> {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.read();
         held.get(&id).and_then(|claim| conflict(&held, claim, None))
     }
 
     /// The hosts that have a name together and may not, which can be so for hosts that joined when names could be shared: the
     /// same hosts once, by the first of their names.
     fn shared(&self) -> Vec<(String, Vec<Claim>)> {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.read();
         let mut by_name: BTreeMap<&str, Vec<&Claim>> = BTreeMap::new();
         for claim in held.values() {
             claim.principals.iter().for_each(|name| by_name.entry(name).or_default().push(claim));
@@ -258,25 +258,25 @@ impl Names {
 
     /// Notes what a host may say of itself.
     pub(crate) fn allow(&self, id: HostId, bounds: Bounds) {
-        if let Some(claim) = self.held.write().unwrap_or_else(PoisonError::into_inner).get_mut(&id) {
+        if let Some(claim) = self.held.write().get_mut(&id) {
             claim.bounds = bounds;
         }
     }
 
     /// What a host may say of itself.
     pub(crate) fn bounds(&self, id: HostId) -> Bounds {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.read();
         held.get(&id).map(|claim| claim.bounds.clone()).unwrap_or_default()
     }
 
     /// The host has gone, and its names are free.
     pub(crate) fn release(&self, id: HostId) {
-        self.held.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        self.held.write().remove(&id);
     }
 
     /// The registered host that a session's id was made on.
     pub(crate) fn host_of(&self, session: &SessionId) -> Option<HostId> {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.read();
         held.range(session.hosts()).next().map(|(id, _)| *id)
     }
 
@@ -287,7 +287,7 @@ impl Names {
         cluster: &ClusterName,
         covers: impl Fn(&str) -> bool,
     ) -> Option<Claim> {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.read();
         let is_covered = |claim: &&Claim| {
             let of = if in_ssh { &claim.principals } else { &claim.public };
             of.iter().any(|name| covers(name))
@@ -298,12 +298,12 @@ impl Names {
 
     /// Every host.
     pub(crate) fn all(&self) -> Vec<Claim> {
-        self.held.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.held.read().values().cloned().collect()
     }
 
     /// The hosts with a role that an id or a registered name means.
     pub(crate) fn find(&self, text: &str, role: Option<HostRole>) -> Vec<Claim> {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.read();
         let id = text.parse::<HostId>().ok();
         let meant = held.values().filter(|claim| {
             role.is_none_or(|role| claim.role == role)

@@ -1,8 +1,8 @@
 //! The nodes, and when each was last heard of.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError, RwLock};
 
+use parking_lot::{Mutex, RwLock};
 use sallyport_access::{HostId, Kind, Nature, Node, NodeKind, NodeName, OpenSshServer};
 use sallyport_store::{Store, StoreError};
 use time::OffsetDateTime;
@@ -69,7 +69,7 @@ impl Presence {
     }
 
     pub(crate) fn put(&self, record: NodeRecord) {
-        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes = self.nodes.write();
         let (id, last_seen) = (record.id, nodes.get(&record.id).and_then(|known| known.last_seen));
         let known = KnownNode {
             node: record.node(),
@@ -85,7 +85,7 @@ impl Presence {
     }
 
     pub(crate) fn remove(&self, id: HostId) {
-        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes = self.nodes.write();
         nodes.remove(&id);
         self.index(&nodes);
     }
@@ -95,12 +95,12 @@ impl Presence {
         for known in nodes.values() {
             by_name.entry(known.node.name.clone()).or_default().push(known.node.id);
         }
-        *self.by_name.lock().unwrap_or_else(PoisonError::into_inner) = by_name;
+        *self.by_name.lock() = by_name;
     }
 
     /// Loads many at once.
     pub(crate) fn fill(&self, records: impl Iterator<Item = NodeRecord>) {
-        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes = self.nodes.write();
         for record in records {
             let known = KnownNode {
                 node: record.node(),
@@ -117,19 +117,19 @@ impl Presence {
     }
 
     pub(crate) fn seen(&self, id: HostId, now: OffsetDateTime) -> Option<KnownNode> {
-        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes = self.nodes.write();
         let known = nodes.get_mut(&id)?;
         known.last_seen = Some(now);
         Some(known.clone())
     }
 
     pub(crate) fn get(&self, id: HostId) -> Option<KnownNode> {
-        self.nodes.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+        self.nodes.read().get(&id).cloned()
     }
 
     /// Every node, in the order of ids, behind `after`.
     pub(crate) fn after(&self, after: Option<HostId>) -> Vec<KnownNode> {
-        let nodes = self.nodes.read().unwrap_or_else(PoisonError::into_inner);
+        let nodes = self.nodes.read();
         match after {
             Some(after) => {
                 use std::ops::Bound::{Excluded, Unbounded};
@@ -145,13 +145,7 @@ impl Presence {
             return self.get(id).into_iter().collect();
         }
         let Ok(name) = NodeName::new(text) else { return Vec::new() };
-        let ids = self
-            .by_name
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&name)
-            .cloned()
-            .unwrap_or_default();
+        let ids = self.by_name.lock().get(&name).cloned().unwrap_or_default();
         ids.into_iter().filter_map(|id| self.get(id)).collect()
     }
 }

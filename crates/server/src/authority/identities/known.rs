@@ -7,8 +7,9 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use sallyport_access::{HostId, HostRole, Identity, Principal, UserName};
 use sallyport_store::{Change, Store, StoreError, typed};
 use time::OffsetDateTime;
@@ -38,7 +39,7 @@ fn set<K: std::hash::Hash + Eq, V>(
     revision: u64,
     value: Option<V>,
 ) {
-    let mut map = map.write().unwrap_or_else(PoisonError::into_inner);
+    let mut map = map.write();
     // The watch tells later what was set at once.
     if map.get(&key).is_none_or(|(known, _)| *known <= revision) {
         map.insert(key, (revision, value));
@@ -99,7 +100,7 @@ impl Identities {
 
     /// A user as they are now.
     pub(crate) fn user(&self, name: &UserName) -> Option<Arc<UserRecord>> {
-        let users = self.users.read().unwrap_or_else(PoisonError::into_inner);
+        let users = self.users.read();
         users.get(name).and_then(|(_, user)| user.clone())
     }
 
@@ -115,13 +116,13 @@ impl Identities {
 
     /// How many users there are.
     pub(crate) fn count(&self) -> u64 {
-        let users = self.users.read().unwrap_or_else(PoisonError::into_inner);
+        let users = self.users.read();
         users.values().filter(|(_, user)| user.is_some()).count() as u64
     }
 
     /// The users that are picked.
     pub(crate) fn users(&self, wanted: impl Fn(&UserRecord) -> bool) -> Vec<Arc<UserRecord>> {
-        let users = self.users.read().unwrap_or_else(PoisonError::into_inner);
+        let users = self.users.read();
         users.values().filter_map(|(_, user)| user.clone()).filter(|user| wanted(user)).collect()
     }
 
@@ -135,7 +136,7 @@ impl Identities {
 
     /// Whether a host is as it joined.
     fn knows_host(&self, id: HostId, join_id: Uuid, role: HostRole) -> bool {
-        let hosts = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
+        let hosts = self.hosts.read();
         hosts.get(&id).is_some_and(|(_, known)| *known == Some((join_id, role)))
     }
 

@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_sal::compatibility::Offer;
 use sallyport_store::{Kind, Op, Store, StoreError, typed};
 use serde::{Deserialize, Serialize};
@@ -99,7 +99,7 @@ impl Clients {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Takes reports of a host; gives what is to be written.

@@ -1,8 +1,9 @@
 //! Who signs: the authorities in force, replaced as a whole, and the TLS that the authority presents.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use sallyport_access::HostId;
 use sallyport_ca::rotation::CaState;
 use sallyport_ca::{CaKind, CertificateKind, check_accepted};
@@ -78,7 +79,7 @@ impl Issuance {
 
     /// What the authority presents on connections now.
     pub(crate) fn tls(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.tls.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.tls.read())
     }
 
     /// Held while records of authorities change, by who changes them.
@@ -132,7 +133,7 @@ impl Issuance {
                     warn!(%error, "the authority's own certificate is not on record and not used");
                     return;
                 }
-                *self.tls.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+                *self.tls.write() = Arc::new(config);
             }
             Ok(Err(problem)) => {
                 warn!(

@@ -1,7 +1,6 @@
 //! How many events a host may report.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use sallyport_access::HostId;
 use time::OffsetDateTime;
 
@@ -38,7 +37,7 @@ impl Budgets {
     pub(crate) fn admits(&self, host: HostId, texts: &[String], now: OffsetDateTime) -> bool {
         let cost: u64 = texts.iter().map(|text| 1 + text.len() as u64 / BYTES).sum();
         let full = self.a_minute * MINUTES;
-        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hosts = self.hosts.lock();
         let (budget, _) = hosts.touch(&host, || Budget { left: full, at: now });
         let minutes = (now - budget.at).as_seconds_f64().max(0.0) / 60.0;
         *budget = Budget { left: (budget.left + minutes * self.a_minute).min(full), at: now };

@@ -2,8 +2,8 @@
 //! longer serves the resource, and the events of the end are about it all the same.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use sallyport_access::{HostId, Kind, SessionId};
 
 /// Sessions of one agent that are remembered. Beyond it the oldest is forgotten, and its last events are filed under the agent.
@@ -31,7 +31,7 @@ pub(super) struct ServedSessions(Mutex<HashMap<HostId, Of>>);
 impl ServedSessions {
     /// An agent has begun a session with a resource that it serves.
     pub(super) fn begun(&self, agent: HostId, session: SessionId, kind: Kind, resource: &str) {
-        let mut agents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut agents = self.0.lock();
         let of = agents.entry(agent).or_default();
         of.forget(session);
         if of.sessions.len() >= MOST_OF_ONE
@@ -46,14 +46,14 @@ impl ServedSessions {
 
     /// Whether a session of this agent is with this resource.
     pub(super) fn is_with(&self, agent: HostId, session: SessionId, kind: Kind, resource: &str) -> bool {
-        let agents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let agents = self.0.lock();
         let with = agents.get(&agent).and_then(|of| of.sessions.get(&session));
         with.is_some_and(|(_, of_kind, name)| *of_kind == kind && name == resource)
     }
 
     /// A session is over.
     pub(super) fn ended(&self, agent: HostId, session: SessionId) {
-        let mut agents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut agents = self.0.lock();
         if let Some(of) = agents.get_mut(&agent) {
             of.forget(session);
             if of.sessions.is_empty() {
@@ -83,6 +83,6 @@ mod tests {
         for session in &sessions {
             served.ended(one, *session);
         }
-        assert!(served.0.lock().unwrap().is_empty());
+        assert!(served.0.lock().is_empty());
     }
 }

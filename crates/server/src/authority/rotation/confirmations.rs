@@ -1,9 +1,10 @@
 //! Which host has applied what.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_access::{HostId, HostRole, NodeName};
 use sallyport_ca::rotation::CaState;
 use sallyport_ca::{CaKind, RotationStatus, SKEW_ALLOWANCE};
@@ -146,7 +147,7 @@ impl Confirmations {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<HostId, Held>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     /// Notes that a host has certificates until then.

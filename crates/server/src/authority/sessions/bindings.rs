@@ -1,8 +1,8 @@
 //! Which host a session belongs to, where its id does not say so.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use sallyport_access::{HostId, SessionId};
 
 /// Sessions whose ids do not name their host, as those of earlier releases, that are remembered with their host.
@@ -21,7 +21,7 @@ struct Bound {
 impl Bindings {
     /// The host that reported a session first: this one, unless another has.
     pub(crate) fn first(&self, session: SessionId, host: HostId) -> HostId {
-        let mut bound = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bound = self.0.lock();
         if let Some(first) = bound.of.get(&session) {
             return *first;
         }
@@ -50,7 +50,7 @@ mod tests {
         for _ in 0..MOST_BOUND {
             bindings.first(SessionId::new(), one);
         }
-        let bound = bindings.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bound = bindings.0.lock();
         assert!(bound.of.len() == MOST_BOUND && bound.order.len() == MOST_BOUND);
     }
 }

@@ -2,9 +2,9 @@
 //! tell everything anew.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_access::text::shown;
 use sallyport_access::{HostId, HostRole, IdError, Kind, NodeName, ResourceName, SessionId};
 use sallyport_wire::{convert, v1};
@@ -90,7 +90,7 @@ pub(crate) enum NotOrdered {
 
 impl Live {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// A host opens a call; an earlier one of the same host no longer counts.
