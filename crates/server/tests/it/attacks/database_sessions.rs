@@ -1,10 +1,11 @@
 //! A proxy that was taken over, and the databases behind an agent that dials it.
 
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use data_encoding::BASE64;
+use parking_lot::Mutex;
 use prost::Message;
 use sallyport_access::HostId;
 use sallyport_ca::Opening;
@@ -84,7 +85,7 @@ impl Database {
                     let _ = stream.write_all(b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I").await;
                     let mut buffer = [0; 1024];
                     while let Ok(count @ 1..) = stream.read(&mut buffer).await {
-                        hears.lock().unwrap().extend_from_slice(&buffer[..count]);
+                        hears.lock().extend_from_slice(&buffer[..count]);
                     }
                 });
             }
@@ -93,7 +94,7 @@ impl Database {
     }
 
     fn heard(&self, part: &[u8]) -> bool {
-        contains(&self.heard.lock().unwrap(), part)
+        contains(&self.heard.lock(), part)
     }
 
     fn logins(&self) -> usize {
@@ -467,14 +468,14 @@ async fn carry(
         tokio::select! {
             read = near.read(&mut here) => match read {
                 Ok(count @ 1..) => {
-                    seen.lock().unwrap().extend_from_slice(&here[..count]);
+                    seen.lock().extend_from_slice(&here[..count]);
                     if far.write_all(&here[..count]).await.is_err() || far.flush().await.is_err() { return }
                 }
                 _ => return,
             },
             read = far.read(&mut there) => match read {
                 Ok(count @ 1..) => {
-                    seen.lock().unwrap().extend_from_slice(&there[..count]);
+                    seen.lock().extend_from_slice(&there[..count]);
                     if near.write_all(&there[..count]).await.is_err() { return }
                 }
                 _ => return,
@@ -507,7 +508,7 @@ async fn what_goes_end_to_end_a_proxy_neither_reads_nor_begins() {
     assert!(started.iter().any(|event| event["fields"]["came"] == "end_to_end"), "{started:?}");
     drop(program);
     carrying.await.unwrap();
-    let seen = seen.lock().unwrap().clone();
+    let seen = seen.lock().clone();
     assert!(seen.len() > 1000 && seen[0] == 22, "a handshake of TLS: {} bytes", seen.len());
     for part in [&b"treasure"[..], b"reader", b"SFATAL", &scene.certificate[100..164]] {
         assert!(!contains(&seen, part), "{:?} passed in the clear", String::from_utf8_lossy(part));

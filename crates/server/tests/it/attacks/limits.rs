@@ -1,9 +1,9 @@
 //! Guessing, and filling the log with refusals.
 
 use std::net::SocketAddr;
-use std::sync::Mutex;
 
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use sallyport_access::HostRole;
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_sal::Suite;
@@ -204,7 +204,7 @@ async fn channel_from(cluster: &Cluster, config: ClientConfig, address: &str) ->
     let stream = TlsConnector::from(std::sync::Arc::new(config)).connect(server, near).await.unwrap();
     let stream = Mutex::new(Some(stream));
     let connect = tower::service_fn(move |_| {
-        let taken = stream.lock().unwrap().take();
+        let taken = stream.lock().take();
         async move { taken.map(TokioIo::new).ok_or_else(|| std::io::Error::other("lost")) }
     });
     let endpoint = Endpoint::from_static("http://cluster.invalid");

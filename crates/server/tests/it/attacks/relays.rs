@@ -1,9 +1,10 @@
 //! What a proxy relays to the authority, once it is locked.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use sallyport_access::HostRole;
 use sallyport_sal::tls::rustls::pki_types::ServerName;
 use sallyport_server::config::HostPort;
@@ -38,7 +39,7 @@ async fn relayed(cluster: &Cluster, proxy: &Member, pin: &str) -> std::io::Resul
     let inner = TlsConnector::from(Arc::new(clients)).connect(name, outer).await?;
     let inner = Mutex::new(Some(inner));
     let connect = tower::service_fn(move |_| {
-        let taken = inner.lock().unwrap().take();
+        let taken = inner.lock().take();
         async move { taken.map(TokioIo::new).ok_or_else(|| std::io::Error::other("lost")) }
     });
     let endpoint = Endpoint::from_static("http://cluster.invalid");

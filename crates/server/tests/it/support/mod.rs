@@ -278,9 +278,9 @@ async fn channel(stream: TlsStream<TcpStream>) -> Channel {
 
 /// With a window for each stream.
 async fn channel_of(stream: TlsStream<TcpStream>, window: u32) -> Channel {
-    let stream = std::sync::Mutex::new(Some(stream));
+    let stream = parking_lot::Mutex::new(Some(stream));
     let connect = tower::service_fn(move |_| {
-        let taken = stream.lock().unwrap().take();
+        let taken = stream.lock().take();
         async move { taken.map(TokioIo::new).ok_or_else(|| std::io::Error::other("lost")) }
     });
     Endpoint::from_static("http://cluster.invalid")
