@@ -111,7 +111,7 @@ impl OwnLabels {
     async fn repeat(&self, command: &LabelCommand) {
         let mut told = String::new();
         loop {
-            match output(command).await.map_err(|problem| problem.to_string()) {
+            match output(command).await {
                 Ok(value) => {
                     if !told.is_empty() {
                         info!(label = command.name, "the label's command works again");
@@ -119,12 +119,17 @@ impl OwnLabels {
                     }
                     self.set(&command.name, value);
                 }
-                // The same trouble every minute is told once.
-                Err(problem) if problem != told => {
-                    warn!(label = command.name, problem, "the label's command failed; its last value stays");
-                    told = problem;
+                Err(problem) => {
+                    let problem = problem.to_string();
+                    // The same trouble every minute is told once.
+                    if problem != told {
+                        warn!(
+                            label = command.name,
+                            problem, "the label's command failed; its last value stays"
+                        );
+                        told = problem;
+                    }
                 }
-                Err(_) => {}
             }
             let spread = 1.0 - JITTER + 2.0 * JITTER * chance();
             tokio::time::sleep(command.period.mul_f64(spread)).await;
@@ -173,7 +178,7 @@ async fn output(label: &LabelCommand) -> Result<String, NoValue> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // What it has started itself goes with it.
+        // Processes that the command starts are ended with it.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
@@ -230,15 +235,14 @@ mod tests {
 
     #[tokio::test]
     async fn output_becomes_one_bounded_line() {
-        let run = async |script: &str| {
-            output(&command(script, Duration::from_secs(10))).await.map_err(|problem| problem.to_string())
-        };
+        let run = async |script: &str| output(&command(script, Duration::from_secs(10))).await;
+        let problem = async |script: &str| run(script).await.unwrap_err().to_string();
         assert_eq!(run("echo '  a  b'; echo c").await.unwrap(), "a b c");
         assert_eq!(run("printf '\\033[31mred\\377'").await.unwrap(), "[31mred\u{fffd}");
         assert_eq!(run("yes | head -c 1000000").await.unwrap().chars().count(), 255);
-        assert_eq!(run("exit 3").await.unwrap_err(), "exit status: 3:");
-        assert!(run("echo why >&2; false").await.unwrap_err().ends_with("why"));
-        assert_eq!(run("true").await.unwrap_err(), "printed nothing");
+        assert_eq!(problem("exit 3").await, "exit status: 3:");
+        assert!(problem("echo why >&2; false").await.ends_with("why"));
+        assert_eq!(problem("true").await, "printed nothing");
         assert!(run("pwd").await.unwrap() == "/");
         let missing = LabelCommand { command: vec!["/no/such".to_owned()], ..command("", Duration::ZERO) };
         assert!(output(&missing).await.unwrap_err().to_string().contains("/no/such cannot be run"));

@@ -231,13 +231,13 @@ fn bucket(audit: &Section<'_>, problems: &mut Problems) -> Option<Bucket> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Config;
+    use super::super::{Config, ConfigErrors};
 
-    fn read(audit: &str) -> Result<super::AuditSection, String> {
+    fn read(audit: &str) -> Result<super::AuditSection, ConfigErrors> {
         let text = format!(
             "version: v1\ncluster: example.com\ndata_dir: /var/lib/sallyport\nauth:\n  enabled: true\n  audit:\n{audit}"
         );
-        let config = Config::parse("sallyport.yaml", &text).map_err(|errors| errors.to_string())?;
+        let config = Config::parse("sallyport.yaml", &text)?;
         Ok(config.auth.unwrap().audit)
     }
 
@@ -280,7 +280,7 @@ mod tests {
                 "is not a name",
             ),
         ] {
-            let problem = read(audit).unwrap_err();
+            let problem = read(audit).unwrap_err().to_string();
             assert!(problem.contains(said), "{audit}: {problem}");
         }
     }

@@ -16,7 +16,7 @@ const PIN_FIX: &str = "write pin: {file: PATH} with the path of a file of mode 0
 
 /// The name of the custody in the authority's own state.
 pub const SEALED: &str = "sealed";
-/// More tokens than anybody has.
+/// Sessions with one token, at most. Tokens that serve more at once are not known.
 const MOST_SESSIONS: usize = 64;
 
 /// Where the keys of the certificate authorities are made. Changing it moves a CA with its next rotation; until then its
@@ -31,6 +31,11 @@ pub struct CaKeysSection {
     /// The same for single CAs.
     pub keep_by_ca: BTreeMap<CaKind, String>,
 }
+
+/// A CA's keys are to be kept in a token that is not configured.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no token {0:?} in auth.ca_keys.tokens")]
+struct UnknownToken(String);
 
 impl CaKeysSection {
     /// The name of the place where new keys of a CA are made.
@@ -73,7 +78,7 @@ pub(super) fn read(auth: &Section<'_>, problems: &mut Problems) -> CaKeysSection
         if name == SEALED || names.contains(&name) {
             Ok(name.to_owned())
         } else {
-            Err(format!("there is no token {name:?} in auth.ca_keys.tokens"))
+            Err(UnknownToken(name.to_owned()))
         }
     };
     let fix = "write sealed, or the name of a token";

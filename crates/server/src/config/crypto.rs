@@ -76,8 +76,8 @@ impl Default for CryptoSection {
 }
 
 impl CryptoSection {
-    /// The policy that it means, with the profile read. A profile that nobody asked for and that cannot be read is an
-    /// incident, and the preset is used.
+    /// The policy that it means, with the profile read. Where the configuration names no selection, a profile that
+    /// cannot be read is an incident, and the preset is used.
     ///
     /// # Errors
     /// [`ProfileError`] when the profile is asked for by name and cannot be read.
@@ -134,7 +134,7 @@ fn reason(error: &ProfileError) -> String {
 }
 
 /// Reads the section; without it, all is as by default. Whatever cannot work in this build on this machine is a mistake:
-/// a name that nobody has, a provider that cannot serve what is asked of it, a profile that is not there.
+/// a name that no provider has, a provider that cannot serve what is asked of it, a profile that is not there.
 pub(super) fn read(top: &Section<'_>, data_dir: &Path, problems: &mut Problems) -> CryptoSection {
     let default = CryptoSection::default();
     let Some(section) = top.section("crypto", CRYPTO, problems) else { return default };
@@ -340,7 +340,7 @@ fn nothing_lacks(section: &Section<'_>, selection: &Selection, problems: &mut Pr
     problems.push(
         section.place("selection"),
         &section.name("selection"),
-        format!("nobody serves {}{}", missing.join(", "), why.concat()),
+        format!("no provider serves {}{}", missing.join(", "), why.concat()),
         format!("write preset, or only with provider: {}", names(can_stand_alone)),
     );
     false
@@ -357,6 +357,17 @@ fn names(which: impl Fn(&dyn provider::Provider) -> bool) -> String {
     let names: Vec<&str> =
         provider::ALL.iter().filter(|one| which(**one)).map(|provider| provider.name()).collect();
     names.join(", ")
+}
+
+/// Why a name in `crypto.tls.groups` is not taken.
+#[derive(Debug, thiserror::Error)]
+enum BadGroup {
+    #[error("is no key exchange group")]
+    Unknown,
+    #[error("is there twice")]
+    Twice,
+    #[error("no provider serves {0} under this selection")]
+    Unserved(Primitive),
 }
 
 fn tls(
@@ -376,13 +387,13 @@ fn tls(
         let fix = format!("write a list of {}", fix.join(", "));
         let mut seen = std::cell::RefCell::new(Vec::new());
         let groups = tls.several("groups", &fix, problems, |text| {
-            let group: KexGroup = text.parse().map_err(|_| "is no key exchange group".to_owned())?;
+            let group: KexGroup = text.parse().map_err(|_| BadGroup::Unknown)?;
             if seen.borrow().contains(&group) {
-                return Err("is there twice".to_owned());
+                return Err(BadGroup::Twice);
             }
             seen.borrow_mut().push(group);
             match servable(group).first() {
-                Some(lack) => Err(format!("nobody serves {} under this selection", lack.primitive)),
+                Some(lack) => Err(BadGroup::Unserved(lack.primitive)),
                 None => Ok(group),
             }
         });

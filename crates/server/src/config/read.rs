@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sallyport_access::database::document::read_labels;
-use sallyport_access::labels::check_set;
-use sallyport_access::{ClusterName, Database, DatabaseName, Kind, Labels, Listed, NodeName, ResourceName};
+use sallyport_access::labels::{LabelError, check_set};
+use sallyport_access::{
+    ClusterName, Database, DatabaseName, IdError, Kind, Labels, Listed, NodeName, ResourceName,
+};
 
 use super::danger::Danger;
 use super::host_port::HostPort;
@@ -392,6 +394,19 @@ fn pam_service(section: &Section<'_>, problems: &mut Problems) -> Option<String>
     Some(service)
 }
 
+/// Why the name of a resource, or a label's key, is not taken.
+#[derive(Debug, thiserror::Error)]
+enum BadName {
+    #[error("is there already")]
+    Taken,
+    #[error("is set already")]
+    Set,
+    #[error(transparent)]
+    Name(#[from] IdError),
+    #[error(transparent)]
+    Key(#[from] LabelError),
+}
+
 fn databases(section: &Section<'_>, problems: &mut Problems) -> Vec<Database> {
     let fix = "write - name: NAME with address: host:port below it";
     let read = |path: &str| std::fs::read_to_string(path);
@@ -400,10 +415,8 @@ fn databases(section: &Section<'_>, problems: &mut Problems) -> Vec<Database> {
         let name =
             item.parsed("name", "write a name such as prod", problems, |text| {
                 match DatabaseName::new(text) {
-                    Ok(name) if found.iter().any(|other| other.name == name) => {
-                        Err("is there already".to_owned())
-                    }
-                    other => other.map_err(|error| error.to_string()),
+                    Ok(name) if found.iter().any(|other| other.name == name) => Err(BadName::Taken),
+                    other => Ok(other?),
                 }
             });
         if item.present("name").is_none() {
@@ -432,9 +445,9 @@ fn resources(section: &Section<'_>, problems: &mut Problems) -> Vec<Listed> {
             let name = item.parsed("name", "write a name such as wiki", problems, |text| {
                 match ResourceName::new(text) {
                     Ok(name) if found.iter().any(|other| other.kind == kind && other.name == name) => {
-                        Err("is there already".to_owned())
+                        Err(BadName::Taken)
                     }
-                    other => other.map_err(|error| error.to_string()),
+                    other => Ok(other?),
                 }
             });
             if item.present("name").is_none() {
@@ -468,9 +481,10 @@ fn label_commands(section: &Section<'_>, labels: &Labels, problems: &mut Problem
         let (second, day) = (Duration::from_secs(1), Duration::from_secs(86_400));
         let name = section.parsed("name", "write the label's key", problems, |text| {
             if labels.value(text).is_some() || found.iter().any(|other| other.name == text) {
-                return Err("is set already".to_owned());
+                return Err(BadName::Set);
             }
-            check_set(text, "").map(|()| text.to_owned()).map_err(|error| error.to_string())
+            check_set(text, "")?;
+            Ok(text.to_owned())
         });
         let command = section.several("command", "write [PROGRAM, ARGUMENT]", problems, |text| {
             if text.contains('\0') { Err("has a zero byte") } else { Ok(text.to_owned()) }

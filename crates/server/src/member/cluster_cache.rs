@@ -12,9 +12,9 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use sallyport_access::{
     ClusterName, Database, DatabaseName, HostId, Identity, Kind, Listed, ListedId, Lock, Nature, Node,
-    Policies, Resource as _, ResourceName, Role, SessionPolicy,
+    Policies, PolicyError, Resource as _, ResourceName, Role, SessionPolicy,
 };
-use sallyport_ca::{Trust, TrustBundle};
+use sallyport_ca::{CaError, Trust, TrustBundle};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tokio::sync::watch;
@@ -64,9 +64,9 @@ pub(crate) enum Change {
 }
 
 impl ClusterCache {
-    /// A view that trusts `bundle` and allows nobody anything.
-    pub(crate) fn new(cluster: ClusterName, bundle: TrustBundle, trust: Trust) -> Result<Self, String> {
-        let policies = Policies::compile(&[]).map_err(|error| error.to_string())?;
+    /// A cache that trusts `bundle` and has no role, so that it allows nothing.
+    pub(crate) fn new(cluster: ClusterName, bundle: TrustBundle, trust: Trust) -> Result<Self, PolicyError> {
+        let policies = Policies::compile(&[])?;
         Ok(Self {
             cluster,
             state: RwLock::new(State {
@@ -371,27 +371,49 @@ impl State {
 
     fn rebuild_trust(&mut self, cluster: &ClusterName) {
         let Some((_, text)) = self.of_kind("trust").into_iter().next() else {
-            // A snapshot without trust is no reason to trust nobody: certificates would stop verifying.
+            // A snapshot without trust leaves the trust as it is. Without authorities no certificate would verify any
+            // more.
             return;
         };
-        let parsed = serde_json::from_str::<TrustBundle>(&text).map_err(|problem| problem.to_string());
-        if parsed.as_ref().is_ok_and(|bundle| *bundle == self.bundle) {
-            // The same trust goes on, with the sessions and chains that it remembers.
-            return;
-        }
-        let parsed = parsed.and_then(|bundle| match Trust::from_bundle(&bundle) {
-            Ok(trust) if bundle.cluster == cluster.as_str() => Ok((bundle, trust)),
-            Ok(_) => Err(format!("it is of another cluster, {}", bundle.cluster)),
-            Err(problem) => Err(problem.to_string()),
-        });
-        match parsed {
-            Ok((bundle, trust)) => {
+        match read_trust(&text, cluster, &self.bundle) {
+            Ok(Some((bundle, trust))) => {
                 self.trust = Arc::new(trust);
                 self.bundle = bundle;
             }
+            // The same trust goes on, with the sessions and chains that it remembers.
+            Ok(None) => {}
             Err(problem) => error!(%problem, "the trust bundle cannot be used; the one known before stays"),
         }
     }
+}
+
+/// Why the trust that the authority tells is not taken.
+#[derive(Debug, thiserror::Error)]
+enum BadTrust {
+    #[error(transparent)]
+    NotRead(#[from] serde_json::Error),
+    #[error("it is of another cluster, {0}")]
+    OtherCluster(String),
+    /// An authority in it cannot be used.
+    #[error(transparent)]
+    Authority(#[from] CaError),
+}
+
+/// The trust in a document, where it differs from the one in force.
+fn read_trust(
+    text: &str,
+    cluster: &ClusterName,
+    in_force: &TrustBundle,
+) -> Result<Option<(TrustBundle, Trust)>, BadTrust> {
+    let bundle: TrustBundle = serde_json::from_str(text)?;
+    if bundle == *in_force {
+        return Ok(None);
+    }
+    let trust = Trust::from_bundle(&bundle)?;
+    if bundle.cluster != cluster.as_str() {
+        return Err(BadTrust::OtherCluster(bundle.cluster));
+    }
+    Ok(Some((bundle, trust)))
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 use tracing::{Instrument, debug, error, info, info_span, warn};
 
+use crate::ServerError;
 use crate::backoff::Backoff;
 use crate::files;
 use crate::health::Health;
@@ -41,6 +42,15 @@ struct Cache {
 }
 
 const CACHE_VERSION: u32 = 1;
+
+/// Why the cache of the last run is not read, or the next one's is not written.
+#[derive(Debug, thiserror::Error)]
+enum CacheError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    File(#[from] ServerError),
+}
 
 /// What the owner of a session that is ended reads.
 const REFUSED: &str = "the cluster requires FIPS mode, and this host is not in it";
@@ -101,14 +111,14 @@ impl Watching {
     /// Fills the view from the last run; says whether it has roles, without which nothing is permitted.
     pub(crate) fn load_cache(&self) -> bool {
         let loaded = match files::read_private(&self.cache) {
-            Ok(Some(bytes)) => serde_json::from_slice::<Cache>(&bytes).map_err(|error| error.to_string()),
+            Ok(Some(bytes)) => serde_json::from_slice::<Cache>(&bytes).map_err(CacheError::from),
             Ok(None) => return false,
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(CacheError::from(error)),
         };
         match loaded {
             Ok(mut cache) if cache.version == CACHE_VERSION => {
-                // The trust is stored beside the host's identity, before anybody hears that it is in force here; what
-                // is in this file may be older.
+                // The host stores the trust beside its identity before it confirms to the authority that the trust is
+                // in force here. What is in this file may be older.
                 cache.held.retain(|held| held.kind != "trust");
                 let any_role = cache.held.iter().any(|held| held.kind == "role");
                 self.view.replace(cache.held);
@@ -127,8 +137,8 @@ impl Watching {
         let _writing = self.writing.lock();
         let cache = Cache { version: CACHE_VERSION, held: self.view.held() };
         let written = serde_json::to_vec(&cache)
-            .map_err(|error| error.to_string())
-            .and_then(|json| files::write_private(&self.cache, &json).map_err(|error| error.to_string()));
+            .map_err(CacheError::from)
+            .and_then(|json| Ok(files::write_private(&self.cache, &json)?));
         if let Err(problem) = written {
             warn!(path = %self.cache.display(), %problem, "the policy cache was not written");
         }
