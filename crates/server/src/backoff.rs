@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// Where nobody listens, as while a proxy is started anew, a try costs one packet each way: pauses stay this short,
+/// Where no process listens, as while a proxy is started anew, a try costs one packet each way: pauses stay this short,
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 /// for so long.
 const REFUSED_LONGEST: Duration = Duration::from_secs(5 * 60);
 
-/// Of its step a pause is never less: whoever fails at once would be back at once.
+/// Of its step a pause is never less: an agent whose attempts fail at once would be back at once.
 const LEAST_SHARE: f64 = 0.25;
 
 /// A growing pause. After an outage of the proxy a thousand agents come back; jitter keeps them from coming at once. All
@@ -42,8 +42,8 @@ impl Backoff {
         self.pause_within(self.most, chance)
     }
 
-    /// The same after a connection that failed. A peer at which nobody listens is soon tried again: those who wait for it are
-    /// back within a second. One that is there, and whom they have overwhelmed, is given time.
+    /// The same after a connection that failed. Where no process listens, the next attempt comes
+    /// soon: agents are back within a second of the proxy's start. A proxy that is there and overwhelmed is given time.
     pub(crate) fn pause_after(
         &mut self,
         error: &(dyn Error + 'static),
@@ -78,7 +78,7 @@ impl Backoff {
     }
 }
 
-/// Whether nobody listened there, as far as the error or one behind it says.
+/// Whether the error, or one behind it, says that no process listened there.
 fn is_refused(error: &(dyn Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {

@@ -1,5 +1,5 @@
-//! The cryptography of this process: configured before anything uses it, proven before anyone connects, and watched
-//! from then on.
+//! The cryptography of this process: configured before anything uses it, proven before a client can connect, and
+//! watched from then on.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Once, OnceLock};
@@ -19,7 +19,7 @@ use crate::authority::Authority;
 use crate::config::{Config, rule};
 use crate::health::{Health, metrics_handle};
 
-/// The readiness part that is heard of when nobody is left to serve a primitive.
+/// The part of readiness that waits when no provider is left that serves a primitive.
 const PART: &str = "cryptography";
 
 /// What went wrong with the profile before the selection could see it.
@@ -116,7 +116,7 @@ fn note(incident: &Incident) {
     }
 }
 
-/// Puts incidents on record, and takes readiness away when nobody is left to serve. It ends with its last owner.
+/// Puts incidents on record, and takes readiness away when no provider is left. It ends with its last owner.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     sink: Arc<dyn Sink>,
@@ -159,7 +159,7 @@ impl Reporter {
         if let Incident::Quarantined { primitive, next: None, .. } = incident
             && self.needed.contains(primitive)
         {
-            self.health.waiting(PART, format!("nobody is left to serve {primitive}"));
+            self.health.waiting(PART, format!("no provider is left that serves {primitive}"));
         }
     }
 
@@ -237,7 +237,7 @@ mod tests {
         let primitive = Primitive::Sign(KeyAlgorithm::EcdsaP256);
         let ranking = selection.ranking(primitive);
         let able = || ranking.iter().filter(|place| place.obstacle.is_none());
-        // One that happened before anyone listened.
+        // An incident from before the reporter started.
         selection.quarantine(primitive, able().next().unwrap().provider, "it lied");
         let reporter =
             Reporter::start(&selection, Arc::<MemorySink>::clone(&sink), "node:web-1", health.clone());
@@ -258,9 +258,12 @@ mod tests {
             selection.quarantine(primitive, place.provider, "it lied as well");
         }
         assert_eq!(sink.events().len(), able().count());
-        assert_eq!(health.readiness().waiting, ["cryptography: nobody is left to serve sign/ecdsa-p256"]);
+        assert_eq!(
+            health.readiness().waiting,
+            ["cryptography: no provider is left that serves sign/ecdsa-p256"]
+        );
         drop(reporter);
-        selection.quarantine(Primitive::Random, provider::ALL[0], "nobody listens any more");
+        selection.quarantine(Primitive::Random, provider::ALL[0], "no reporter listens any more");
         assert_eq!(sink.events().len(), able().count());
     }
 

@@ -116,7 +116,7 @@ pub(crate) fn write_private(path: &Path, content: &[u8]) -> Result<(), ServerErr
     })
 }
 
-/// As [`write_private`] for a file that everybody may read.
+/// As [`write_private`] for a file that every account of the machine may read.
 pub(crate) fn write_public(path: &Path, content: &[u8]) -> io::Result<()> {
     replace(path, content, 0o644)
 }
@@ -157,7 +157,7 @@ pub(crate) fn read_private(path: &Path) -> Result<Option<Vec<u8>>, ServerError> 
             path: path.to_owned(),
             problem: format!("others may read this file (mode {mode:03o})"),
             fix: format!(
-                "if nobody has read it, run: chmod 600 {}; else replace it (a host: remove it and join again)",
+                "if no other user has read it, run: chmod 600 {}; else replace it (a host: remove it and join again)",
                 path.display()
             ),
         });

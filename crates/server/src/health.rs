@@ -100,7 +100,7 @@ impl Health {
 }
 
 /// `GET /healthz`: the process answers. `GET /readyz`: every part works; else 503 and what is missing. A part that does
-/// not do all it should is named, and is no reason to send anybody elsewhere.
+/// not do all it should is named, and a load balancer goes on sending clients here.
 pub(crate) fn health_routes(health: Health) -> Routes {
     Routes::default()
         .page("/healthz", get(|| async { "ok\n" }))
@@ -279,7 +279,7 @@ fn describe() {
     }
 }
 
-/// Samples of histograms are folded when someone asks for the metrics; where nobody does, they would pile up.
+/// Samples of histograms are folded when a scraper reads the metrics; without one they would pile up.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Sets the metrics up and keeps them small until `stop`.

@@ -30,7 +30,7 @@ pub fn filter(text: &str) -> Result<EnvFilter, &'static str> {
     text.parse().map(without_phases).map_err(|_| "is no log filter")
 }
 
-/// Phases of connections are spans for traces and no matter of the log; where nobody traces, they are off.
+/// Phases of connections are spans for traces, not for the log; without a collector of traces they are off.
 fn without_phases(filter: EnvFilter) -> EnvFilter {
     match format!("{PHASE}=off").parse() {
         Ok(off) => filter.add_directive(off),

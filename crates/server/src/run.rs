@@ -197,7 +197,8 @@ impl Running {
         info!("stopped");
     }
 
-    /// One report for the process, whatever runs in it, by whoever is nearest to the audit log.
+    /// One report for the process, by the service that is nearest to the audit log: the authority, else the proxy, else
+    /// the agent.
     fn report_incidents(&self) -> Option<Arc<crypto::Reporter>> {
         let (sink, host): (Arc<dyn Sink>, String) = match (&self.authority, &self.proxy, &self.agent) {
             (Some(authority), _, _) => (Arc::new(crypto::OwnLog::of(authority.clone())), "auth".to_owned()),

@@ -50,7 +50,7 @@ pub(crate) fn parent(headers: &HeaderMap, by: Option<&Identity>) -> Option<Trace
     telemetry.admit(said, by)
 }
 
-/// Tells whoever is asked where the question belongs.
+/// Tells the service that is called to which trace the call belongs.
 pub(crate) fn tell(headers: &mut HeaderMap) {
     let context = sallyport_telemetry::context(&Span::current());
     if let Some(Ok(context)) = context.map(|context| context.to_string().parse()) {

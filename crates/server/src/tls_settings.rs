@@ -39,7 +39,7 @@ struct Built {
     tunnel: Arc<ServerConfig>,
     relay: Arc<ServerConfig>,
     postgres: Arc<ServerConfig>,
-    /// Made when somebody comes by QUIC.
+    /// Made when the first client connects by QUIC.
     quic: Option<Quic>,
 }
 
@@ -47,7 +47,7 @@ struct Built {
 #[derive(Debug, Clone)]
 pub(crate) struct Quic {
     pub(crate) settings: ServerSettings,
-    /// Worth nothing after another certificate, trust, suite or lock: then everybody proves everything again.
+    /// Worth nothing after another certificate, trust, suite or lock: then each client proves everything again.
     pub(crate) tickets: Arc<Tickets>,
     locks: Arc<[Lock]>,
 }
@@ -127,13 +127,13 @@ impl TlsSettings {
         };
         if fresh {
             let make = |alpn: &[&[u8]], clients| self.credentials.server(trust, alpn, clients);
-            // Others read pages here; whoever belongs to the cluster is held to its suite after the handshake.
+            // Browsers read pages here; a member of the cluster is held to its suite after the handshake.
             let http = self.credentials.public_server(trust, &[alpn::H2, alpn::HTTP11], ClientAuth::Optional);
             let mut http = http?;
             if let Some(page) = &self.page
                 && let Some(page) = page.certificate(&identity.tls_chain, OffsetDateTime::now_utc())?
             {
-                // Just made, and nobody else's yet.
+                // Just made: no other owner yet.
                 if let Some(http) = Arc::get_mut(&mut http) {
                     show_to_others(http, &identity.cluster, &page);
                 }

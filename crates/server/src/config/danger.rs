@@ -9,7 +9,7 @@ const KEYS: &[&str] = &["fresh_database_keys"];
 pub struct Danger {
     /// A new key pair and certificate for each database connection on the hop that this service dials (proxy to agent,
     /// agent to database), where otherwise they are kept: for measuring what that costs. It takes a call of the authority
-    /// and, under a suite with RSA, tens of milliseconds of a processor for each connection, which anybody who may
+    /// and, under a suite with RSA, tens of milliseconds of a processor for each connection, which any client that may
     /// connect can spend.
     pub fresh_database_keys: bool,
 }

@@ -122,7 +122,7 @@ pub struct JoinConfig {
 pub struct Limits {
     /// Open connections in all, 1 to 1,000,000. Default 20,000.
     pub connections: usize,
-    /// Open connections of one address (IPv6: one /64) at whose other end nobody has proven who they are, 1 to 1,000,000.
+    /// Open connections of one address (IPv6: one /64) whose clients have not proven who they are, 1 to 1,000,000.
     /// Default 1,000.
     pub connections_per_address: usize,
     /// Open connections of one user through this proxy, from wherever they come, 1 to 1,000,000. Default 250.
@@ -155,7 +155,7 @@ pub struct ProxySection {
     /// when every address is bound.
     pub public_addr: Vec<HostPort>,
     /// Whether clients may come by QUIC, too, on the same port number by UDP. Default true; what stands in its way is
-    /// logged, and everybody comes by TCP.
+    /// logged, and all clients come by TCP.
     pub quic: bool,
     /// Bounds of the listener, for both together.
     pub limits: Limits,

@@ -126,7 +126,7 @@ async fn postgres<T: AsyncRead + AsyncWrite + Unpin>(
             startup::First::Tls => startup::ACCEPTED,
             startup::First::Gssapi => startup::DECLINED,
         };
-        // What was sent before the answer was not sent by somebody who waited for TLS: it may have been put there.
+        // A client that wants TLS waits for the answer: bytes before it may have been put there by an attacker.
         if !ahead.is_empty() {
             return Err(Dropped::Garbage);
         }

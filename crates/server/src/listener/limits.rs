@@ -43,7 +43,7 @@ impl Full {
     }
 }
 
-/// Handshakes that came to nothing, by place: nobody proved who they are, in TLS, SSH or PostgreSQL's way in.
+/// Failed handshakes, by place: the client did not prove who it is, in TLS, SSH or PostgreSQL's way in.
 #[derive(Debug, Clone)]
 pub(crate) struct Faults(Arc<Mutex<Bounded<Place, (Instant, usize)>>>);
 
@@ -211,7 +211,7 @@ impl Limiter {
 /// For whom a connection counts beside the total.
 #[derive(Debug)]
 enum Whose {
-    /// Nobody has proven anything.
+    /// The client has not proven who it is.
     Address(IpAddr),
     /// With what was said to that.
     User(UserName, Result<(), Crowded>),

@@ -24,7 +24,7 @@ const BUFFER_BYTES: usize = 4 * 1024 * 1024;
 /// Binds the UDP port beside a TCP port.
 pub(crate) fn bind_udp(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
-    // Not SO_REUSEADDR: with UDP that would share the port with whoever has it.
+    // Not SO_REUSEADDR: with UDP that would share the port with the process that has it.
     socket.set_nonblocking(true)?;
     for set in [Socket::set_recv_buffer_size, Socket::set_send_buffer_size] {
         if let Err(error) = set(&socket, BUFFER_BYTES) {

@@ -314,12 +314,12 @@ impl Credentials {
         self.current.subscribe()
     }
 
-    /// Has every later identity put to use by `present`, before anybody is told of it.
+    /// Calls `present` with every later identity, before those that follow its changes hear of it.
     pub(crate) fn present_with(&self, present: Present) {
         self.lock().presenters.push(present);
     }
 
-    /// The pin of the host CA that signed what this process presents to whoever connects next.
+    /// The pin of the host CA that signed what this process presents to the next peer that connects.
     pub(crate) fn presented(&self) -> Option<String> {
         self.lock().presented.clone()
     }

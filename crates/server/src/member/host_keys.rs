@@ -31,7 +31,7 @@ pub(crate) fn prepare(suite: Suite) {
 /// milliseconds and more.
 ///
 /// # Errors
-/// [`SalError`] when nobody makes such keys.
+/// [`SalError`] when no provider makes such keys.
 pub(crate) fn take(suite: Suite) -> Result<(MemoryKey, MemoryKey), SalError> {
     shared().take(suite)
 }

@@ -1,7 +1,7 @@
 //! Audit events on their way to the authority: on disk until they are acknowledged.
 //!
-//! Emitting never waits. A thread of its own writes events to small segment files, so that a slow disk slows nobody
-//! down; a task sends closed segments in order and removes each once the authority has it on disk. Sending one twice
+//! Emitting never waits. A thread of its own writes events to small segment files, so that a slow disk delays no
+//! session; a task sends closed segments in order and removes each once the authority has it on disk. Sending one twice
 //! is harmless, the authority knows events by id. Where the authority does not keep up, the writer stops closing segments by time
 //! and fills them, so that few files wait and each event has its place on disk until the bound in bytes. When that bound is reached
 //! or the disk is full, new events are dropped and counted, and an event says so in their place as soon as there is room: a gap in

@@ -153,7 +153,7 @@ async fn join_cluster(join: Join) -> Result<Given, ServerError> {
     }
     let ssh_public_key = host_key(&join.layout)?;
     files::private_directory(&join.directory)?;
-    // Whoever has the pin needs no name: nothing but the authority of that CA answers.
+    // With the pin no name is needed: only the authority of that CA can answer.
     let any = ClusterName::new("any").map_err(|error| certificates("cannot name a cluster", error))?;
     let channel = first_contact(&join.proxy, &join.ca_pin, &any).await?;
     let mut login = LoginClient::new(channel);

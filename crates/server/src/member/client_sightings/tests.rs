@@ -28,7 +28,7 @@ fn the_same_client_is_one_entry_and_is_reported_at_once_when_new_and_then_rarely
     sightings.saw_at(offer("OpenSSH_9.2p1"), user("alice"), None, now, start);
     assert_eq!(sightings.due(start + Duration::from_secs(30)), []);
     assert_eq!(sightings.due(start + KNOWN_INTERVAL)[0].count, 1);
-    // Somebody else who comes with it is news, but not the thousandth.
+    // Another user of the same program is news, the thousandth is not.
     sightings.saw_at(offer("OpenSSH_9.2p1"), user("carol"), None, now, start);
     assert_eq!(sightings.due(start + KNOWN_INTERVAL)[0].users, ["carol"]);
     let urgent = (0..1000).filter(|number| {
