@@ -45,7 +45,7 @@ pub(super) struct Proven {
     pub(super) said: Bytes,
 }
 
-/// Why nobody was let in, which TLS has told the program as well as it can.
+/// Why the agent did not let a client in, which TLS has told the program as well as it can.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unproven {
     /// This agent cannot make TLS.

@@ -26,14 +26,14 @@ use crate::ServerError;
 use crate::member::cluster_cache::ClusterCache;
 use crate::member::host::{Credentials, HostIdentity};
 
-/// Programs send their first byte together with the question for the node. Whoever waits for the other end's greeting
-/// instead wants SSH.
+/// Programs send their first byte together with the question for the node. A client that waits for the other end's
+/// greeting instead wants SSH.
 const FIRST_BYTE_PATIENCE: Duration = Duration::from_secs(1);
 /// From the first byte to a proven user.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(15);
 
-/// Both endpoints. Where there is no native one, the SSH server greets whoever comes, and so do nodes that are older: that is
-/// how clients learn to come by SSH.
+/// Both endpoints. Where there is no native one, the SSH server greets every client, and so do nodes that are older:
+/// that is how clients learn to come by SSH.
 pub(super) struct Endpoints {
     pub(super) server: NodeServer,
     pub(super) credentials: Credentials,
@@ -56,7 +56,7 @@ struct Built {
     trust: Arc<Trust>,
     locks: Arc<[Lock]>,
     config: Arc<ServerConfig>,
-    /// Worth nothing after another certificate, trust, suite or lock: then everybody proves everything again.
+    /// Worth nothing after another certificate, trust, suite or lock: then each client proves everything again.
     tickets: Arc<Tickets>,
 }
 

@@ -69,7 +69,8 @@ fn host(identity: &crate::member::host::HostIdentity) -> Result<HostIdentity, Se
 /// Where PAM looks for the rules of a service.
 const PAM_SERVICES: [&str; 3] = ["/etc/pam.d", "/usr/lib/pam.d", "/usr/share/pam.d"];
 
-/// PAM has rules for services that have none, and they are seldom those that somebody meant who wrote a name.
+/// Refuses a service without rules: PAM would use those of `other`, which are seldom what the administrator meant who
+/// wrote the name.
 fn pam_service(name: &str) -> Result<(), ServerError> {
     if PAM_SERVICES.iter().any(|directory| Path::new(directory).join(name).is_file()) {
         return Ok(());

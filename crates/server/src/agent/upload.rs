@@ -2,7 +2,7 @@
 //!
 //! Each recording is a file in the spool that only grows. The authority says how much of it it has, and takes the
 //! rest; so an interruption, of the network, of this process or of the authority, costs nothing but time. A file is
-//! removed when the authority has all of it and nobody writes to it any more.
+//! removed when the authority has all of it and its session writes to it no more.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -124,7 +124,7 @@ struct Task {
     session: SessionId,
     path: PathBuf,
     offset: Option<u64>,
-    /// What of the file is there for good; none once nobody writes any more, and all of it is.
+    /// How much of the file is on disk for good; none once its session writes no more, and all of it is.
     written: Option<u64>,
 }
 
@@ -198,7 +198,7 @@ impl Uploader {
                 () = self.recorders.wanted() => self.look(&mut known, &absence, &mut uploads, &permits).await,
                 Some(joined) = uploads.join_next() => {
                     if let Ok((session, outcome)) = joined {
-                        // Somebody has to do something about it; the rest passes by itself.
+                        // An administrator has to act on this one; other failures pass by themselves.
                         if let Outcome::Failed(status) = &outcome
                             && status.code() == tonic::Code::ResourceExhausted
                             && !absence.since_failure
@@ -443,7 +443,7 @@ mod tests {
         let begin = Instant::now();
         let mut absence = Absence::new();
         assert_eq!(absence.admits(3, begin), usize::MAX);
-        let away = Outcome::Failed(Status::unavailable("nobody listens"));
+        let away = Outcome::Failed(Status::unavailable("connection refused"));
         let mut asked = 0;
         for tenths in 0..6_000 {
             let now = begin + Duration::from_millis(100 * tenths);

@@ -1,7 +1,7 @@
 //! What the agent logs in to databases with: one key, and certificates that are kept for as long as they are good.
 //!
 //! A certificate is for one login of one user of the cluster, one database and one database user. Repeat connections find
-//! it with its TLS settings and ask nobody; those that come at the same time for the first time wait for one answer.
+//! it with its TLS settings, without a call; those that come at the same time for the first time wait for one answer.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
@@ -45,7 +45,7 @@ const KEPT: usize = 10_000;
 /// For whom, where and as whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Key {
-    /// None where no certificate is shown, which is the same for everybody.
+    /// None where no certificate is shown, which is the same for all users.
     login: Option<(Uuid, String)>,
     /// As its document was when the session began: sessions from before and after a change of it each have their own.
     database: Arc<Database>,
@@ -150,7 +150,7 @@ impl AgentCredentials {
     }
 
     /// Makes the key that the suite in force asks for, unless it is there. With RSA it takes a while: call it early, where
-    /// nobody waits.
+    /// no connection waits.
     pub(crate) fn prepare(&self) {
         if let Err(error) = self.key(self.view.trust().suite()) {
             warn!(%error, "cannot make the key for databases yet");
@@ -167,7 +167,7 @@ impl AgentCredentials {
         let key = TlsKey::generate_for(suite, KeyPurpose::AgentToDatabase)?;
         counter!("sallyport_database_keys_total").increment(1);
         let mut slot = self.key.lock();
-        // Somebody else may have been as quick; one key is enough.
+        // Another connection may have been as quick; one key is enough.
         match slot.as_ref() {
             Some((of, key)) if *of == suite => Ok(Arc::clone(key)),
             _ => {

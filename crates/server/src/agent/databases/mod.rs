@@ -39,7 +39,7 @@ use crate::member::authority_client::AuthorityClient;
 use crate::member::cluster_cache::ClusterCache;
 use crate::member::host::Credentials;
 
-/// How long a database may take to be reached and to let somebody in.
+/// How long a database may take to be reached and to accept a login.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What the service of databases starts from.
@@ -303,7 +303,7 @@ impl Known {
 impl Directory for Known {
     fn database(&self, name: &DatabaseName) -> Option<Arc<Database>> {
         let own = self.own_name();
-        // What others serve, or nobody any more, is not dialled from here.
+        // What another agent serves, or none any more, is not dialled from here.
         self.view.database(name).filter(|database| database.agents.contains(&own))
     }
 

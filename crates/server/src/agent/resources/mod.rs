@@ -172,7 +172,8 @@ impl Inner {
         self.view.node(&self.id).map_or_else(|| self.name.clone(), |node| node.name.clone())
     }
 
-    /// A resource that the authority says this agent serves. What others serve, or nobody any more, is not dialled from here.
+    /// A resource that the authority says this agent serves. What another agent serves, or none any more, is not
+    /// dialled from here.
     fn served(&self, kind: Kind, name: &str) -> Option<Arc<Listed>> {
         let own = self.own_name();
         self.view.listed(kind, name).filter(|listed| listed.agents.contains(&own))
