@@ -61,7 +61,7 @@ const STRANGERS_RESETS: usize = 20;
 /// Whether an idle HTTP/2 peer is still there.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// Someone without a certificate only fetches a page.
+/// A client without a certificate only fetches a page.
 const ANONYMOUS_LIFETIME: Duration = Duration::from_secs(60);
 /// A user with too many connections only reads that.
 const CROWDED_LIFETIME: Duration = Duration::from_secs(5);
@@ -103,7 +103,7 @@ pub(crate) struct Gateway {
     /// Where handshakes that come to nothing are counted.
     pub(crate) faults: Faults,
     pub(crate) handshake_timeout: Duration,
-    /// No new work: HTTP/2 connections say goodbye and finish what they have.
+    /// No new work: HTTP/2 connections say goodbye and finish their open requests.
     pub(crate) drain: CancellationToken,
     /// Everything ends now.
     pub(crate) stop: CancellationToken,
@@ -144,7 +144,7 @@ impl Gateway {
             }
             Ok(Ok(first)) => first,
         };
-        // What follows is boxed: whoever never speaks takes no room for it.
+        // What follows is boxed: a client that never speaks takes no memory for it.
         match first {
             First::PlainHttp(stream) => {
                 known("plain_http");
@@ -197,7 +197,7 @@ impl Gateway {
         }
     }
 
-    /// Nobody proved who they are, from there.
+    /// Counts a client at this address that did not prove who it is.
     pub(super) fn came_to_nothing(&self, peer: SocketAddr) {
         self.faults.note(peer.ip(), Instant::now());
     }
@@ -341,7 +341,7 @@ impl Gateway {
         self.serve_tunnel(hub, tls, identity, peer, slot).await;
     }
 
-    /// A tunnel of whoever has proved this identity.
+    /// A tunnel of the host that has proved this identity.
     pub(super) async fn serve_tunnel(
         &self,
         hub: &Hub,
@@ -491,7 +491,8 @@ impl Gateway {
         crowded.tell.then_some(Peer { unfit: Some(Unfit::Crowded(crowded)), ..peer })
     }
 
-    /// HTTP with whoever it is. What its TLS offered is told of `guest`, when it is known.
+    /// HTTP with a client that has proven who it is, or with one without a certificate. `offer` is what its TLS
+    /// offered, where that is known.
     pub(super) async fn serve_http(
         &self,
         stream: impl Io + 'static,

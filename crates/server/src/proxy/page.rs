@@ -54,7 +54,7 @@ impl PublicPage {
         self.state.lock().version
     }
 
-    /// The certificate to show beside the proxy's own; none where everybody can read that.
+    /// The certificate to show beside the proxy's own; none where all clients can read that.
     pub(crate) fn certificate(
         &self,
         own_chain_pem: &str,

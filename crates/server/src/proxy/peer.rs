@@ -20,7 +20,7 @@ pub(crate) struct Peer {
     pub(crate) identity: Option<Arc<Identity>>,
     /// The certificate.
     pub(crate) certificate: Option<UserCertificate>,
-    /// Why this connection may carry nothing of the cluster's, whoever it is.
+    /// Why this connection may carry nothing of the cluster's, whatever its client may do otherwise.
     pub(crate) unfit: Option<Unfit>,
 }
 

@@ -26,8 +26,8 @@ use crate::user_certificate;
 /// Where the key is kept by which clients are told that this is no longer the process that they were connected with.
 const RESET_KEY: &str = "quic_reset_key";
 const RESET_KEY_BYTES: usize = 32;
-/// After so long whoever comes proves itself in full, however often it has come back meanwhile. A helper gets tickets when it
-/// connects, and connects anew when a working day's network is lost.
+/// After so long a client proves itself in full, however often it has come back meanwhile. A helper daemon gets tickets
+/// when it connects, and connects anew when a working day's network is lost.
 const TICKET_LIFE: time::Duration = time::Duration::hours(8);
 
 /// QUIC on a bound socket. Whatever is in its way, clients have TCP.
@@ -45,7 +45,7 @@ pub(super) fn listen(socket: UdpSocket, gateway: &Gateway, directory: &Path) -> 
         .ok()
 }
 
-/// By a key that is made once for this proxy. Whoever has it can end connections, and no more.
+/// Made of a key of this proxy's own, which is stored. A thief of that key can end connections, and no more.
 fn sealer(directory: &Path) -> Result<Arc<Sealer>, ServerError> {
     let path = directory.join(RESET_KEY);
     let stored = files::read_private(&path)?.filter(|key| key.len() == RESET_KEY_BYTES);
@@ -180,7 +180,7 @@ impl Gateway {
         }
         known("quic_http");
         let certificate = told.certificates.first().map(|leaf| user_certificate::of_tls(leaf));
-        // The suite's key exchange was all that was on offer, so nobody is unfit.
+        // The suite's key exchange was all that was on offer, so no client is unfit.
         let peer = Peer { address: peer, identity: Some(Arc::new(identity)), certificate, unfit: None };
         let Some(peer) = self.counted(slot, peer) else { return };
         self.serve_http(stream, peer, None).instrument(info_span!("http")).await;

@@ -267,7 +267,7 @@ impl RecordingProxy {
         if let Some((listener, due)) = self.known_listener(node, now) {
             if due {
                 let (recording, node) = (Arc::clone(self), Arc::clone(node));
-                // Nobody waits for a renewal in time.
+                // A connection does not wait for a renewal in time.
                 tasks::start(async move {
                     if let Err(problem) = recording.make_listener(&node).await {
                         warn!(server = %node.name, %problem, "no new certificate for a server yet");
@@ -301,7 +301,7 @@ impl RecordingProxy {
     async fn make_listener(&self, node: &Arc<Node>) -> Result<NodeServer, NoCertificate> {
         let turn = self.turn(node);
         let _turn = turn.lock().await;
-        // Whoever had the turn before may have made it.
+        // The task that had the turn before may have made it.
         if let Some((listener, false)) = self.known_listener(node, OffsetDateTime::now_utc()) {
             return Ok(listener);
         }

@@ -290,7 +290,7 @@ async fn client_to_node(
 struct Waiting(Arc<Mutex<Option<oneshot::Sender<Bytes>>>>);
 
 impl Waiting {
-    /// Waits for an answer. Of one that has not come yet nobody hears any more.
+    /// Waits for an answer. An answer to an earlier question that has not come yet is dropped.
     fn ask(&self, answer: oneshot::Sender<Bytes>) {
         *self.0.lock() = Some(answer);
     }
@@ -299,7 +299,7 @@ impl Waiting {
         let waiting = self.0.lock().take();
         let waiting = waiting.ok_or_else(|| {
             Status::failed_precondition(
-                "an agent frame that nobody has asked for; agents are forwarded inside SSH (ssh -A)",
+                "an agent frame that the node has not asked for; agents are forwarded inside SSH (ssh -A)",
             )
         })?;
         if answer.len() > MAX_MESSAGE_BYTES {
@@ -308,7 +308,7 @@ impl Waiting {
                 answer.len()
             )));
         }
-        // Whoever asked may have given up.
+        // The session that asked may have given up.
         let _ = waiting.send(answer);
         Ok(())
     }
@@ -335,7 +335,7 @@ pub(crate) struct FromNode {
 
 impl Drop for FromNode {
     fn drop(&mut self) {
-        // The tunnel stream closes when nobody shares it any more.
+        // The tunnel stream closes with its last owner.
         self.upstream.abort();
         self.span.in_scope(|| info!("session closed at the proxy"));
     }
@@ -383,7 +383,7 @@ impl futures::Stream for FromNode {
                     this.waiting.ask(to);
                     return Poll::Ready(Some(Ok(answer(Answered::Agent(message)))));
                 }
-                // Nobody who could ask is left, which is so from the beginning wherever no agent is needed.
+                // No session is left that could ask. Where no agent is needed, there is none from the beginning.
                 Poll::Ready(None) => this.questions = None,
                 Poll::Pending => {}
             }

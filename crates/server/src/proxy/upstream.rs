@@ -49,7 +49,7 @@ impl Upstream {
         Self::Other { read: Mutex::new(Some(read)), write: Mutex::new(Some(write)) }
     }
 
-    /// Ends it both ways at once, whoever reads or writes: the server's side is closed.
+    /// Ends it both ways at once, while other tasks may read or write: the server's side is closed.
     pub(crate) fn cut(&self, reason: &str) {
         match self {
             Self::Tunnel(stream) => stream.reset(reason),

@@ -41,7 +41,7 @@ pub(crate) struct Session {
     tells: Tells,
     /// The event of its end before its time.
     cut: Code,
-    /// How long whoever serves it has to end it first.
+    /// How long the host that serves it has to end it first.
     grace: Duration,
 }
 
@@ -210,7 +210,7 @@ impl Watcher {
         let (tells, counts) = (Arc::clone(&session.tells), Arc::clone(&counted));
         let watching = async move {
             let reason = session.cut().await;
-            // Whoever reads finds the reason there before the end of the way.
+            // The reader of the stream finds the reason before it finds the end of the stream.
             let _ = tell.send(reason.clone());
             end(&reason);
             drop(taken(&counts));

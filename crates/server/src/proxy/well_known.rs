@@ -1,7 +1,7 @@
 //! The keys that others verify tokens and workloads with, where the standards look for them.
 //!
-//! All of it is made from the trust that the proxy watches: nobody asks the authority, and a new key is here as soon as
-//! proxies trust it, which is before anything is signed with it.
+//! The proxy makes all of it from the trust that it watches, without asking the authority, and a new key is here as
+//! soon as proxies trust it, which is before anything is signed with it.
 
 use std::sync::Arc;
 
@@ -143,7 +143,7 @@ pub(super) fn routes(view: Arc<ClusterCache>, address: &str) -> Routes {
         .page("/ca/{kind}/{format}", get(export).with_state(shelf.clone()))
 }
 
-/// The public half of a CA as somebody else's software wants it, with both keys during a rotation.
+/// The public half of a CA in the formats that other software reads, with both keys during a rotation.
 async fn export(State(shelf): State<Shelf>, Path((kind, format)): Path<(String, String)>) -> Response {
     let trust = shelf.view.trust();
     let known = "known are /ca/KIND/openssh (user, host, openssh), /ca/KIND/tls (user, host, db, db_client, \

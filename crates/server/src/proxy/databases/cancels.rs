@@ -150,7 +150,7 @@ mod tests {
         let (one, other) = (cancels.register(&permit()).unwrap(), cancels.register(&permit()).unwrap());
         assert_ne!((one.process, one.secret), (other.process, other.secret));
         let key = CancelKey { process: one.process, secret: one.secret.to_vec() };
-        assert!(cancels.find(&key).is_none(), "nobody serves it yet");
+        assert!(cancels.find(&key).is_none(), "no agent serves it yet");
         one.served_by(agent);
         other.served_by(HostId::new());
         let found = cancels.find(&key).unwrap();

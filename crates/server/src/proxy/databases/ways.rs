@@ -127,8 +127,8 @@ impl Databases {
         }
     }
 
-    /// Passes a cancel request on to the agent of the session that has the key. As at a database, nobody learns whether
-    /// there is one.
+    /// Passes a cancel request on to the agent of the session that has the key. As at a database, the client does
+    /// not learn whether there is one.
     pub(crate) fn cancel(&self, key: &CancelKey, client: SocketAddr) {
         let Some(found) = self.cancels.find(key) else {
             counter!("sallyport_database_cancels_total", "result" => "unknown").increment(1);

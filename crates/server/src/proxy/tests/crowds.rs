@@ -1,4 +1,4 @@
-//! One user's connections are in nobody else's way.
+//! One user's connections do not keep other users out.
 
 use sallyport_access::{HostId, HostRole};
 use sallyport_databases::postgres::startup::{self, CancelKey, Startup};

@@ -1,4 +1,4 @@
-//! Early data by QUIC: what it spares who comes back, and what whoever sends it again gets.
+//! Early data by QUIC: what it spares a client that comes back, and what an attacker gets who sends it again.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ async fn session(rig: &Rig, address: SocketAddr, client: &ProxyClient) -> (Call,
 async fn guest(rig: &Rig, pair: &Pair) -> ProxyClient {
     let client = rig.returning(pair);
     let (mut call, answer) = session(rig, rig.address, &client).await;
-    assert!(answer.is_none(), "nobody has a ticket before");
+    assert!(answer.is_none(), "a client has no ticket before its first connection");
     call.send("first").await;
     assert_eq!(call.read(5).await, b"first");
     drop(call);
@@ -96,7 +96,7 @@ async fn a_first_flight_with_early_data_begins_one_session_however_often_it_is_s
     let rig = Rig::with(limits).await;
     let (node, begun) = counting(&rig, "web-1").await;
     let client = guest(&rig, &rig.user("alice")).await;
-    // Somebody keeps it to himself, and sends it from two places.
+    // An attacker holds the first flight back, and sends it from two addresses.
     let translator = Translator::new(rig.address).await;
     translator.passing[0].store(false, Ordering::Relaxed);
     let (stream, _answer) = rig.quic_early(translator.address, &client).await.unwrap();

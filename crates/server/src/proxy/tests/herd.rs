@@ -1,5 +1,5 @@
 //! Many agents whose proxy goes and comes back: the agents' own tunnels, over TLS and loopback.
-#![allow(clippy::print_stderr, reason = "the figures, for whoever runs this by hand")]
+#![allow(clippy::print_stderr, reason = "the figures, for a developer who runs this by hand")]
 
 use std::fs;
 use std::sync::Arc;
@@ -160,7 +160,7 @@ fn come_back(count: usize) {
         // A second, and their handshakes on a machine that is busy.
         let most = Duration::from_secs(1) + Duration::from_millis(20) * u32::try_from(count).unwrap();
         assert!(tenth(&came, 10) < most, "{:?}", tenth(&came, 10));
-        // The middle eight tenths take some six tenths of a second where nobody waits for a processor, which makes it longer.
+        // The middle eight tenths take some six tenths of a second, and longer where agents wait for a processor.
         let spread = tenth(&came, 9) - tenth(&came, 1);
         assert!(spread > Duration::from_millis(300), "{spread:?}");
     });

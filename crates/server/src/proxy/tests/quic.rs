@@ -247,7 +247,7 @@ async fn a_first_flight_that_is_sent_again_begins_nothing() {
     assert_eq!((rig.service.sessions.open(), node.streams()), (1, 1), "{id}");
     drop(call);
     until("the end", || rig.service.sessions.open() == 0).await;
-    // Later it is a handshake like any other, which whoever replays cannot finish.
+    // Later it is a handshake like any other, which an attacker who replays it cannot finish.
     let (mut answer, deadline) = ([0; 2048], tokio::time::Instant::now() + PATIENCE);
     loop {
         again(&sender).await;
@@ -288,7 +288,7 @@ async fn with_many_half_open_whoever_comes_proves_its_address_first() {
             if translator.first_answer.load(Ordering::Relaxed) & 0xf0 == 0xf0 {
                 break;
             }
-            assert!(tokio::time::Instant::now() < deadline, "nobody is asked to prove its address");
+            assert!(tokio::time::Instant::now() < deadline, "no client is asked to prove its address");
         }
     };
     tokio::select! {

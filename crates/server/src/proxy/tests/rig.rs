@@ -79,8 +79,8 @@ impl Cas {
     }
 }
 
-/// An address of our own that nobody listens at. Without it, somebody else may be given the port while the proxy is away:
-/// even who dials it, as the near end, and so talks to itself.
+/// An address of our own at which no process listens. Without it, another socket may be given the port while the proxy
+/// is away: even the near end of a connection to it, which so talks to itself.
 fn reserve() -> socket2::Socket {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.set_reuse_address(true).unwrap();
@@ -324,7 +324,7 @@ impl Rig {
         carrier::connect(address, &name, self.tls(pair, alpn)).await
     }
 
-    /// Somebody who comes back by QUIC.
+    /// A client that comes back by QUIC.
     pub(super) fn returning(&self, pair: &Pair) -> ProxyClient {
         ProxyClient::new(&self.cas.trust(), (&pair.chain, &pair.key), alpn::H2_BY_QUIC).unwrap()
     }

@@ -249,7 +249,7 @@ async fn agent_frames_and_a_second_target_are_refused_in_words() {
     call.frame(Ask::Agent(Bytes::from_static(b"x"))).await;
     let status = call.failure().await;
     assert_eq!(status.code(), Code::FailedPrecondition);
-    assert!(status.message().contains("nobody has asked for"), "{}", status.message());
+    assert!(status.message().contains("the node has not asked for"), "{}", status.message());
     // Nor does an agent that is there speak first.
     let target = v1::SshTarget {
         node: "web-1".to_owned(),

@@ -272,7 +272,7 @@ async fn no_certificate_ends_more_than_its_own_connection() {
             }
         }
     }
-    // Everybody else is served as before.
+    // Other clients are served as before.
     let mut call = rig.open(&alice, "web-1", "alice").await.unwrap();
     call.send("still").await;
     assert_eq!(call.read(5).await, b"still");

@@ -16,7 +16,7 @@ use crate::member::host::HostIdentity;
 use crate::proxy::Start;
 
 impl Rig {
-    /// Ends the proxy as a crash does: nobody is told.
+    /// Ends the proxy as a crash does: no peer is told.
     pub(in crate::proxy::tests) async fn crash(&mut self) {
         self.stop.cancel();
         // The accept loop ends by this one, and with it the listening socket.
@@ -49,7 +49,7 @@ impl Rig {
         .unwrap();
     }
 
-    /// The UDP port, which the proxy before leaves once nobody can have more to say to it.
+    /// The UDP port, which the former proxy leaves once no client can send it anything any more.
     async fn udp_again(&self) -> Option<UdpSocket> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
