@@ -69,7 +69,7 @@ pub(crate) struct ConfirmationRecord {
     /// The pin of the host CA that signed what it presents; empty when it never said.
     #[serde(default)]
     pub(crate) signed_by: String,
-    /// What it has applied; none when it never said. A CA that is missing was never rotated.
+    /// The rotations that it says it has applied; none when it never said. A CA that is missing was never rotated.
     #[serde(default)]
     pub(crate) applied: Option<BTreeMap<CaKind, RotationStatus>>,
     /// Of an OpenSSH server: its sshd takes certificates for a login there alone.

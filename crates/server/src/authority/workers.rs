@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The work was not done: it failed in a way that nobody foresaw, or the threads are gone.
+/// The work was not done: it panicked, or the threads are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the work was not done")]
 pub(crate) struct NotDone;
@@ -33,7 +33,7 @@ impl Workers {
                     // Who has the queue waits in it for the next piece of work; the others wait for the queue.
                     let next = queue.lock().blocking_recv();
                     let Some(job) = next else { return };
-                    // A thread that is lost would not come back. Whoever asked learns it by the missing answer.
+                    // A thread that is lost would not come back. The caller sees a panic as a missing answer.
                     let _ = catch_unwind(AssertUnwindSafe(job));
                 }
             })?;
@@ -41,7 +41,7 @@ impl Workers {
         Ok(Self { jobs })
     }
 
-    /// Does a piece of work on one of the threads. Work that nobody waits for any more is not begun.
+    /// Does a piece of work on one of the threads. Work is not begun once its caller has stopped waiting for it.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,

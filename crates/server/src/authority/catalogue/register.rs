@@ -219,7 +219,7 @@ impl<R: Kept> Register<R> {
         Ok(report.problems)
     }
 
-    /// Takes a host that was removed off what it has reported.
+    /// Removes a host that has left the cluster from the agents of the resources that it reported.
     pub(crate) async fn forget_reporter(
         &self,
         by: &str,

@@ -363,7 +363,7 @@ impl Membership {
         Ok(self.host_answer(&host, issued))
     }
 
-    /// Removes the host that another one replaces, and locks what it has: the steps, and what is said of them.
+    /// Removes the host that another one replaces, and locks its certificates: the steps, and what is said of them.
     fn replace(
         &self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! The certificate authorities, what they present and sign, and the list of what they have issued.
+//! The certificate authorities, what they present and sign, and the list of issued certificates.
 
 pub(crate) mod authorities;
 pub(crate) mod custodies;

@@ -52,7 +52,7 @@ pub(crate) struct Lagging {
     pub(crate) id: HostId,
     pub(crate) name: NodeName,
     pub(crate) role: HostRole,
-    /// What it has confirmed; none when it never did.
+    /// The rotation that it has confirmed; none when it never did.
     pub(crate) applied: Option<RotationStatus>,
     pub(crate) seen: Option<OffsetDateTime>,
     pub(crate) valid_until: OffsetDateTime,

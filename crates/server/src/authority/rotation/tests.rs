@@ -157,7 +157,7 @@ impl World {
         world
     }
 
-    /// Everybody has applied what is in force now.
+    /// All members have applied what is in force now.
     fn follow(&mut self, authority: &Authority) {
         let authorities = authority.services.issuance.authorities();
         self.trust = authorities.trust().clone();
@@ -199,7 +199,8 @@ impl World {
         data_encoding::BASE64.decode(pem.as_bytes()).unwrap()
     }
 
-    /// Nobody who has applied what was in force before is refused by anybody now, nor anybody certified now by those.
+    /// Members that have applied the former trust, and members that have applied today's, accept each other's
+    /// certificates.
     fn check(&self, authority: &Authority, story: &str) {
         let authorities = authority.services.issuance.authorities();
         let user = self.user(authorities.signer(CaKind::User).unwrap());
