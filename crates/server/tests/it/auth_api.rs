@@ -143,7 +143,7 @@ fn request(method: &str) -> Vec<u8> {
 /// Open to those without a certificate; their own refusals are tested below.
 pub(crate) const OPEN: [&str; 5] =
     ["Login.Ping", "Login.LoginWithPassword", "Login.BeginInvite", "Login.FinishInvite", "Login.Join"];
-/// Give every user their own part of the answer, and everybody else's to nobody.
+/// Give every user their own part of the answer, and no user another's.
 const OWN_PART: [&str; 6] = [
     "Cluster.ListNodes",
     "Cluster.ListRecordings",
@@ -256,8 +256,8 @@ async fn every_method_refuses_those_who_may_not_and_writes_it_down() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_users_own_part_of_a_list_is_only_that() {
     let cluster = Cluster::all_in_one().await;
-    let nobody = cluster.user("nobody-in-particular", &[]).await;
-    let mut client = ClusterClient::new(nobody.authority().await);
+    let without = cluster.user("without-rights", &[]).await;
+    let mut client = ClusterClient::new(without.authority().await);
     let nodes = client.list_nodes(v1::ListNodesRequest::default()).await.unwrap().into_inner().nodes;
     assert!(nodes.iter().all(|node| node.logins.is_empty()), "{nodes:?}");
     let recordings =

@@ -298,9 +298,9 @@ async fn agents_are_certified_for_what_they_serve_and_roles_allow() {
     denied(one, ask("reader", true), "no user is made").await;
     let unknown = v1::CertifyDatabaseUserRequest { database: "other".to_owned(), ..ask("reader", false) };
     denied(one, unknown, "does not serve").await;
-    let nobody =
+    let unread =
         v1::CertifyDatabaseUserRequest { user_certificate: vec![1, 2, 3].into(), ..ask("reader", false) };
-    denied(one, nobody, "the user's certificate").await;
+    denied(one, unread, "the user's certificate").await;
     let wrong = v1::CertifyDatabaseUserRequest { tls_public_key: vec![1].into(), ..ask("reader", false) };
     assert_eq!(certify(one, wrong).await.unwrap_err().code(), Code::InvalidArgument);
     denied(&alice.authority().await, ask("reader", false), "this is for hosts").await;
@@ -309,7 +309,7 @@ async fn agents_are_certified_for_what_they_serve_and_roles_allow() {
         "kind: lock\nversion: v1\nmetadata: {name: closed}\nspec: {target: {db: dev}, message: moving}\n";
     create(cluster, lock.to_owned()).await.unwrap();
     denied(one, ask("reader", false), "moving").await;
-    // What an agent was let make it may close: the user of somebody who is locked out stays open otherwise.
+    // What an agent was let make it may close: the database user of a locked user stays open otherwise.
     let closing = certify(one, ask("alice", true)).await.unwrap();
     let until = sallyport_wire::convert::time_from_proto(closing.valid_until.as_ref().unwrap()).unwrap();
     assert!(until - time::OffsetDateTime::now_utc() <= time::Duration::minutes(5));

@@ -287,7 +287,7 @@ async fn certificates_are_signed_anew_for_their_own_login_alone() {
     assert!(!alice.follow().await.unwrap(), "the new CA signs nothing yet");
     assert_eq!(advance(&rotation, "user").await, "update_clients");
 
-    // Somebody else's certificates, or a certificate and a half.
+    // The authority refuses another user's certificates, and a pair that is not whole.
     let ask = async |user: &support::User, request: v1::FollowRequest| {
         RotationClient::new(user.authority().await).follow(request).await
     };

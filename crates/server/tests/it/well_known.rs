@@ -100,7 +100,7 @@ fn verify(directory: &Path, keys: &Value, token: &str) -> Option<String> {
 async fn others_verify_tokens_with_what_the_public_address_shows() {
     let web = Web::start(Suite::BalancedV1).await;
     let Some((status, headers, _)) = web.get("/.well-known/jwks.json", &[]) else { return };
-    assert_eq!(status, 503, "nobody has needed the jwt CA yet");
+    assert_eq!(status, 503, "no certificate has needed the jwt CA yet");
     assert!(headers.contains("retry-after: 30"), "{headers}");
     web.cluster.user("alice", &["root"]).await;
     let user = web.token("jwt", "alice").await;

@@ -151,7 +151,7 @@ async fn a_taken_over_proxy_neither_opens_an_application_nor_leads_to_another() 
     let scene = Scene::new().await;
     let taken = scene.taken();
 
-    // With what it has: no certificate; its own; the user's, without the key.
+    // The proxy tries without a certificate, with its own, and with the user's without the key.
     let certificate = CertificateDer::from_pem_slice(scene.victim.tls_chain.as_bytes()).unwrap().to_vec();
     let trust = &scene.victim.trust;
     let own = (scene.member.issued.tls_certificate_pem.as_str(), scene.member.key.as_str());

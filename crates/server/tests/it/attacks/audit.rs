@@ -120,7 +120,7 @@ async fn what_a_node_reports_beyond_its_budget_is_one_event_with_a_count() {
     assert_eq!(surplus[0]["user"], "node:noisy");
 }
 
-/// What somebody does who can write the files, and has read how they are made.
+/// What an intruder does who can write the files, and knows how they are made.
 fn chain_anew_without(audit: &Path, word: &str) {
     let file = log_file(audit);
     let text = fs::read_to_string(&file).unwrap();
@@ -157,7 +157,7 @@ async fn a_log_written_anew_is_named_and_does_not_verify_against_what_was_kept()
     assert!(said[0]["message"].as_str().unwrap().contains("with the hash that the state keeps"), "{said:?}");
     let aside = PathBuf::from(said[0]["fields"]["aside"].as_str().unwrap());
     assert!(log_file(&aside).exists(), "what was found is evidence");
-    // It goes on, and everybody who looks is told.
+    // The authority goes on, and tells every administrator who looks.
     let found = verify(&cluster, "").await;
     assert!(found.intact && found.begins_behind >= genuine.records, "{found:?}");
     assert!(!verify(&cluster, &head).await.intact);

@@ -7,7 +7,7 @@ use tonic::Code;
 use super::people::{invited, logged_in, remove, stranger};
 use crate::support::Cluster;
 
-/// Each guess at an account that may be guessed at is as slow as any other, whoever it is and whether it is there: counted,
+/// Each guess at an account that may be guessed at is as slow as any other, whether the account exists or not: counted,
 /// where a measurement would depend on what else the machine does. (Plain `cargo test` runs other tests in this process.)
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guess_costs_the_same_whether_or_not_there_is_such_a_user() {

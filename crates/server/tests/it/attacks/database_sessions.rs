@@ -44,7 +44,7 @@ const PASSWORD: &str = "correct horse";
 /// Rounds of SCRAM, the fewest that an agent does.
 const ROUNDS: u32 = 4096;
 
-/// A database that lets everybody in who knows the password, counts who comes, and keeps what they say.
+/// A database that lets in every client that knows the password, counts clients, and keeps what they send.
 struct Database {
     address: String,
     logins: Arc<AtomicUsize>,
@@ -514,7 +514,7 @@ async fn what_goes_end_to_end_a_proxy_neither_reads_nor_begins() {
         assert!(!contains(&seen, part), "{:?} passed in the clear", String::from_utf8_lossy(part));
     }
 
-    // The proxy with what it has: no certificate; its own; the user's, without the key.
+    // The proxy tries without a certificate, with its own, and with the user's without the key.
     let logins = scene.database.logins();
     let trust = &scene.victim.trust;
     let own = (scene.member.issued.tls_certificate_pem.as_str(), scene.member.key.as_str());
@@ -562,7 +562,7 @@ async fn what_goes_end_to_end_a_proxy_neither_reads_nor_begins() {
     scene.end().await;
 }
 
-/// Somebody's certificate, signed for with the wrong key.
+/// A user's certificate, signed for with a key that is not the user's.
 #[derive(Debug)]
 pub(super) struct Borrowed(pub(super) ClientConfig, pub(super) Vec<u8>);
 

@@ -25,7 +25,7 @@ async fn a_document_is_taken_apart_only_for_a_caller_who_may_write_it_and_has_no
     let create = |yaml: String| v1::CreateResourceRequest { yaml, replace: false };
     let mallory = cluster.user("mallory", &[]).await;
     let mut denied = AdminClient::new(mallory.authority().await);
-    // What is wrong with it is not for them to hear, for nobody has looked.
+    // The authority refuses before it reads the document, so the user learns nothing of what is wrong with it.
     for yaml in
         [bomb("role"), bomb("lock"), bomb("nothing"), "x".repeat(1 << 20), ": [".to_owned(), String::new()]
     {

@@ -102,7 +102,7 @@ async fn what_one_cannot_see_is_answered_like_what_is_not_there() {
     assert_eq!((hidden.allowed, hidden.details.len()), (false, 0));
     let seen = why(channel.clone(), "alice", "root", "open-1").await;
     assert!(!seen.allowed && seen.details.iter().any(|line| line.contains("env=open-1")), "{seen:?}");
-    // Who may ask about everybody is told everything.
+    // A user who may ask about all users is told everything.
     let all = why(admin_channel(&cluster.data_dir()).await, "alice", "root", "secret-1").await;
     assert!(all.details.iter().any(|line| line.contains("env=secret-1")), "{all:?}");
 

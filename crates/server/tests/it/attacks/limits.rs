@@ -278,7 +278,7 @@ async fn a_lockout_does_not_tell_who_exists_not_even_after_a_restart() {
     let known = answers(&cluster, &pin, "alice", 1).await;
     assert_eq!(known, answers(&cluster, &pin, "mallory", 1).await);
     assert_eq!(known[0].0, Code::ResourceExhausted);
-    // Whoever knows the password is kept out as well, and learns no more.
+    // A user who knows the password is kept out as well, and learns no more.
     let right = log_in(&cluster.proxy(), &pin, "alice", None).await.err().unwrap();
     assert_eq!((right.code(), right.message().to_owned()), known[0]);
 }

@@ -1,5 +1,5 @@
-//! Members of the cluster that send what no program sends: choices that are not made, words and numbers that nobody knows,
-//! fields of a later release.
+//! Members of the cluster that send what no program sends: choices that are not made, words and numbers that no release
+//! knows, fields of a later release.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -205,7 +205,7 @@ async fn members_with_messages_that_no_program_sends_are_told_so_and_change_noth
     let changed: Vec<_> = after.iter().filter(|one| !before.contains(one)).collect();
     let gone: Vec<_> = before.iter().filter(|one| !after.contains(one)).collect();
     assert!(changed.is_empty() && gone.is_empty(), "changed: {changed:#?}, gone: {gone:#?}");
-    // Everybody is served as before.
+    // Members are served as before.
     for (who, channel) in callers {
         let asked =
             ClusterClient::new(channel).get_status(v1::GetStatusRequest::default()).await.unwrap_err();

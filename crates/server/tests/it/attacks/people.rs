@@ -57,7 +57,7 @@ pub(super) async fn invited(
     cluster.admin().await.create_user(request).await.unwrap().into_inner()
 }
 
-/// To the authority, as nobody in particular.
+/// A connection to the authority without a certificate.
 pub(super) async fn stranger(cluster: &Cluster) -> LoginClient<Channel> {
     let pin = pin(&mut cluster.admin().await).await;
     LoginClient::new(pinned(&cluster.proxy(), &pin).await)

@@ -1,5 +1,5 @@
 //! Certificates and names that would stand in for others: signed by who is no authority, of the other kind, or spelled
-//! so that somebody reads them as another.
+//! so that a reader takes them for another.
 
 use std::process::Command;
 
@@ -51,7 +51,7 @@ async fn a_certificate_is_signed_by_an_authority_and_of_its_kind() {
         assert!(!enters(&alice, &login, &mallorys, &with_signer(&forged, &signer)).await);
     }
 
-    // A host's certificate names the login's own machine, and is nobody's.
+    // A host's certificate names the login's own machine, and is no user's.
     let host = joined(&cluster, "web-2").await;
     let private = host.ssh.private_openssh().to_string();
     assert!(!enters(&alice, &login, &private, &host.ssh_certificate).await);
@@ -85,7 +85,7 @@ fn blob(line: &str) -> Vec<u8> {
     base64().decode(line.split(' ').nth(1).unwrap().trim().as_bytes()).unwrap()
 }
 
-/// A key of a type that nobody knows, around another.
+/// A key of an unknown type, around another.
 fn wrapped(inner: &[u8]) -> Vec<u8> {
     let mut outer = Vec::new();
     put(&mut outer, b"wrapped@example.com");
@@ -98,7 +98,7 @@ fn put(to: &mut Vec<u8>, bytes: &[u8]) {
     to.extend(bytes);
 }
 
-/// A certificate with another signer's key; the signature stays, as nobody could make another.
+/// A certificate with another signer's key; the signature stays, as the thief cannot make another.
 fn with_signer(line: &str, signer: &[u8]) -> String {
     let bytes = blob(line);
     let at = |offset: usize| u32::from_be_bytes(bytes[offset..offset + 4].try_into().unwrap()) as usize;

@@ -1,4 +1,4 @@
-//! Answers that nobody reads, so that they hold what others need.
+//! Answers that a client does not read, so that they hold what others need.
 
 use std::time::Duration;
 
@@ -110,7 +110,8 @@ async fn unread_playbacks_searches_and_wrong_logins_do_not_keep_a_lock_out() {
     let locked = tokio::time::timeout(SOON, admin.create_resource(lock("away", "mallory"))).await;
     locked.expect("the lock gets through").unwrap();
     assert!(all_answered, "calls are neither served nor refused");
-    // Eight at a time: on a busy machine some are ended, for nobody takes them, before the last is asked for.
+    // Eight at a time: on a busy machine some are ended, since the client does not take them, before the last is asked
+    // for.
     assert!(open.len() <= MOST_OPEN, "{} unread answers of one caller", open.len());
     assert!(refused >= 2 * CALLS - MOST_OPEN, "{refused}");
     // Who reads nothing does not hear of it: the connections that had something open are closed.

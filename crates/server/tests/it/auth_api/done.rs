@@ -334,7 +334,7 @@ pub(super) async fn as_an_administrator(
     assert!(verified.intact, "{verified:?}");
 }
 
-/// The cluster has one session policy, which whoever decides about sessions hears of.
+/// The cluster has one session policy, which each host that decides about sessions hears of.
 pub(super) async fn session_policy(cluster: &Cluster, admin: &mut AdminClient<Channel>) {
     let yaml = |name: &str, spec: &str| v1::CreateResourceRequest {
         yaml: format!("kind: session_policy\nversion: v1\nmetadata: {{name: {name}}}\nspec: {spec}\n"),

@@ -70,7 +70,7 @@ async fn clients_are_remembered_with_what_they_can_do_and_whose_they_are() {
     assert_eq!((node.kind.as_str(), node.seen_by.as_slice()), ("sallyport", &["auth".to_owned()][..]));
     assert!(has(&node.key_exchange, "X25519MLKEM768") && has(&node.signatures, "mldsa65"), "{node:?}");
 
-    // Whoever fails, with the reason.
+    // Clients whose handshake fails are listed, too, with the reason.
     let address = format!("{}:{}", proxy.host, proxy.port);
     let old_kex = ["-F", "none", "-o", "KexAlgorithms=ecdh-sha2-nistp521", "-o", "StrictHostKeyChecking=no"];
     let failed = Command::new("ssh")

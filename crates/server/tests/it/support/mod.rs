@@ -304,7 +304,7 @@ pub(crate) async fn authority_as(proxy: &HostPort, trust: &Trust, chain: &str, k
     channel(tls(proxy, config, &server).await.unwrap()).await
 }
 
-/// Someone who is logged in.
+/// A user who is logged in.
 #[derive(Clone)]
 pub(crate) struct User {
     pub(crate) name: String,
@@ -504,7 +504,7 @@ pub(crate) async fn events(admin: &mut AdminClient<Channel>, code: &str) -> Vec<
     }
 }
 
-/// Two ends of a pipe, for streams that nobody serves.
+/// Two ends of a pipe, for streams without a server.
 pub(crate) fn pipe() -> (DuplexStream, DuplexStream) {
     tokio::io::duplex(64 * 1024)
 }

@@ -255,7 +255,7 @@ async fn nothing_of_others(channel: &Channel, recording: &str) {
     denied("ending a session", sessions.end_session(end).await);
 }
 
-/// A whole recording of somebody else's, by its id.
+/// The id of a whole recording of another user's session.
 async fn recording_of_another(scene: &Scene) -> String {
     let bob = scene.cluster.user("bob", &[&scene.login]).await;
     assert_eq!(bob.run("web-1", &scene.login, "echo of-bob").await.0, "of-bob\n");
