@@ -211,25 +211,9 @@ impl Services {
             &servers,
         );
         let heartbeats = Heartbeats::new(&store, &registry, &databases, &catalogue);
-        let targets = TargetCertificates::new(
-            &config,
-            &journal,
-            &policy,
-            &identities,
-            &issuance,
-            &registry,
-            &confirmations,
-        );
-        let database_sessions = DatabaseSessions::new(
-            &config,
-            &journal,
-            &policy,
-            &identities,
-            &gate,
-            &issuance,
-            &registry,
-            &databases,
-        );
+        let targets = TargetCertificates::new(&config, &journal, &gate, &issuance, &registry, &confirmations);
+        let database_sessions =
+            DatabaseSessions::new(&config, &journal, &gate, &issuance, &registry, &databases);
         let watches = Watches::new(&store, &gate, &issuance, &streams);
 
         // Sessions, and what remains of them.

@@ -16,9 +16,7 @@ use crate::authority::databases::makers::Makers;
 use crate::authority::databases::openings::{Openings, Use};
 use crate::authority::gate::calls::Gate;
 use crate::authority::hosts::registry::HostRegistry;
-use crate::authority::identities::known::Identities;
 use crate::authority::issuance::in_force::Issuance;
-use crate::authority::policy::Policy;
 
 /// A session as its agent tells of it.
 pub(crate) struct Told<'a> {
@@ -75,8 +73,6 @@ fn end_to_end(permit: &DatabasePermit) -> Result<(), Status> {
 pub(crate) struct DatabaseSessions {
     pub(super) config: Arc<AuthConfig>,
     pub(super) journal: Arc<Journal>,
-    pub(super) policy: Arc<Policy>,
-    pub(super) identities: Arc<Identities>,
     pub(super) gate: Arc<Gate>,
     pub(super) issuance: Arc<Issuance>,
     pub(super) registry: Arc<HostRegistry>,
@@ -87,12 +83,9 @@ pub(crate) struct DatabaseSessions {
 }
 
 impl DatabaseSessions {
-    #[allow(clippy::too_many_arguments, reason = "each is one that it takes")]
     pub(crate) fn new(
         config: &Arc<AuthConfig>,
         journal: &Arc<Journal>,
-        policy: &Arc<Policy>,
-        identities: &Arc<Identities>,
         gate: &Arc<Gate>,
         issuance: &Arc<Issuance>,
         registry: &Arc<HostRegistry>,
@@ -101,8 +94,6 @@ impl DatabaseSessions {
         Arc::new(Self {
             config: Arc::clone(config),
             journal: Arc::clone(journal),
-            policy: Arc::clone(policy),
-            identities: Arc::clone(identities),
             gate: Arc::clone(gate),
             issuance: Arc::clone(issuance),
             registry: Arc::clone(registry),
@@ -125,12 +116,8 @@ impl DatabaseSessions {
         let user = trust
             .identify_tls(told.user_certificate, now)
             .map_err(|error| Status::permission_denied(format!("the user's certificate: {error}")))?;
-        let (cache, user) = (self.policy.cache(), self.identities.current(&user)?.into_owned());
-        let permit = cache
-            .policies
-            .decide(&user, database, &DatabaseAccount::new(told.db_user, told.db_name), &cache.locks, now)
-            .map_err(|refusal| Status::permission_denied(refusal.public_message()))?;
-        Ok((user, permit))
+        let account = DatabaseAccount::new(told.db_user, told.db_name);
+        self.gate.permit_shown(&user, database, &account, now)
     }
 
     /// [`Self::allowed`], and by the word of who has opened the session, which is used up for this use.
@@ -220,11 +207,7 @@ impl DatabaseSessions {
     ) -> Result<(), Status> {
         end_to_end(permit)?;
         self.is_member(proxy)?;
-        let cache = self.policy.cache();
-        match cache.policies.locked_out(proxy, &cache.locks, now) {
-            Some(refusal) => Err(Status::permission_denied(refusal.public_message())),
-            None => Ok(()),
-        }
+        self.gate.check_locks(proxy, now)
     }
 
     fn is_member(&self, proxy: &Identity) -> Result<(), Status> {

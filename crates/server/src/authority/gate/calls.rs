@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use sallyport_access::{ApiPermit, HostRole, Identity, Policies, Principal, Refusal, Verb};
+use sallyport_access::{
+    ApiPermit, Decidable, HostRole, Identity, Permit, Policies, Principal, Refusal, Verb,
+};
 use sallyport_audit::Code;
 use sallyport_wire::fips;
 use time::OffsetDateTime;
@@ -170,12 +172,35 @@ impl Gate {
             ));
         }
         let current = self.identities.current(identity)?;
-        let cache = self.policy.cache();
         // A lock covers what the certificate says: a role that was taken away since counts as well.
+        self.check_locks(identity, now)?;
+        Ok(current)
+    }
+
+    /// Whether no lock keeps an identity out.
+    pub(crate) fn check_locks(&self, identity: &Identity, now: OffsetDateTime) -> Result<(), Status> {
+        let cache = self.policy.cache();
         match cache.policies.locked_out(identity, &cache.locks, now) {
             Some(refusal) => Err(Status::permission_denied(refusal.public_message())),
-            None => Ok(current),
+            None => Ok(()),
         }
+    }
+
+    /// Whether a user whose certificate a host shows may have a session with a resource: the user as the authority
+    /// knows them now, by the roles and the locks in force. What the host says of it is not enough.
+    pub(crate) fn permit_shown<R: Decidable>(
+        &self,
+        shown: &Identity,
+        resource: &R,
+        account: &R::Account,
+        now: OffsetDateTime,
+    ) -> Result<(Identity, Permit<R>), Status> {
+        let (cache, user) = (self.policy.cache(), self.identities.current(shown)?.into_owned());
+        let permit = cache
+            .policies
+            .decide(&user, resource, account, &cache.locks, now)
+            .map_err(|refusal| Status::permission_denied(refusal.public_message()))?;
+        Ok((user, permit))
     }
 
     /// Whether a call comes from where a cluster that requires FIPS takes it from. It is the program's own word: this keeps out

@@ -15,12 +15,11 @@ use tonic::Status;
 use crate::authority::audit::journal::Journal;
 use crate::authority::caller::Caller;
 use crate::authority::config::AuthConfig;
+use crate::authority::gate::calls::Gate;
 use crate::authority::hosts::login_words::LoginWords;
 use crate::authority::hosts::registry::HostRegistry;
-use crate::authority::identities::known::Identities;
 use crate::authority::issuance::in_force::Issuance;
 use crate::authority::issuance::issued::with_certificates;
-use crate::authority::policy::Policy;
 use crate::authority::rotation::confirmations::Confirmations;
 
 /// How long a proxy may stand for a server by one certificate. It renews well before.
@@ -34,8 +33,7 @@ const FOR_TARGET_TTL: time::Duration = time::Duration::minutes(5);
 pub(crate) struct TargetCertificates {
     config: Arc<AuthConfig>,
     journal: Arc<Journal>,
-    policy: Arc<Policy>,
-    identities: Arc<Identities>,
+    gate: Arc<Gate>,
     issuance: Arc<Issuance>,
     registry: Arc<HostRegistry>,
     confirmations: Arc<Confirmations>,
@@ -46,8 +44,7 @@ impl TargetCertificates {
     pub(crate) fn new(
         config: &Arc<AuthConfig>,
         journal: &Arc<Journal>,
-        policy: &Arc<Policy>,
-        identities: &Arc<Identities>,
+        gate: &Arc<Gate>,
         issuance: &Arc<Issuance>,
         registry: &Arc<HostRegistry>,
         confirmations: &Arc<Confirmations>,
@@ -55,8 +52,7 @@ impl TargetCertificates {
         Arc::new(Self {
             config: Arc::clone(config),
             journal: Arc::clone(journal),
-            policy: Arc::clone(policy),
-            identities: Arc::clone(identities),
+            gate: Arc::clone(gate),
             issuance: Arc::clone(issuance),
             registry: Arc::clone(registry),
             confirmations: Arc::clone(confirmations),
@@ -121,11 +117,7 @@ impl TargetCertificates {
             .trust()
             .verify_user_ssh(&user, now)
             .map_err(|error| Status::permission_denied(format!("the user's certificate: {error}")))?;
-        let (cache, mut user) = (self.policy.cache(), self.identities.current(&user)?.into_owned());
-        let permit = cache
-            .policies
-            .decide(&user, &target.node, &login, &cache.locks, now)
-            .map_err(|refusal| Status::permission_denied(refusal.public_message()))?;
+        let (mut user, permit) = self.gate.permit_shown(&user, &target.node, &login, now)?;
         check_ssh_accepted(authorities.suite(), &request.ssh_public_key).map_err(wrong)?;
         let options = permit.options();
         // After the roles: what they refuse does not use up the word.
