@@ -17,11 +17,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use crate::tasks::Tasks;
 use sallyport_access::{ClusterName, HostId, HostRole, Node, NodeKind};
-use sallyport_ca::Trust;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -38,15 +35,11 @@ use crate::config::{HostPort, NodeSection};
 use crate::files::{self, Claim};
 use crate::health::Health;
 use crate::local_authority::LocalAuthority;
-use crate::member::authority_client::{AuthorityClient, Route};
-use crate::member::client_sightings::Sightings;
-use crate::member::cluster_cache::ClusterCache;
-use crate::member::confirming::Confirming;
+use crate::member::authority_client::Route;
 use crate::member::host::certificates;
-use crate::member::joining::{Membership, Renewal, Spread, load_or_issue, load_or_join};
-use crate::member::reporting::Reporter;
-use crate::member::spool::{self, Spool};
-use crate::member::watching::{self, Refusals, Watching};
+use crate::member::joining::{Membership, load_or_issue, load_or_join};
+use crate::member::spool::Spool;
+use crate::member::starting::{self, Member};
 
 /// The readiness part of the policy.
 const POLICY_PART: &str = "node policy";
@@ -155,7 +148,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         })?,
     };
     let membership = Membership {
-        cluster: cluster.clone(),
+        cluster,
         role: HostRole::Node,
         name,
         public_names: Vec::new(),
@@ -167,46 +160,19 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         None => load_or_join(&identity_path, &membership, &proxy, &section.join).await?,
     };
     let identity = credentials.identity();
-    let trust = Trust::from_bundle(&identity.trust)
-        .map_err(|error| certificates("the stored trust of this node cannot be used", error))?;
-    let view = ClusterCache::new(cluster, identity.trust.clone(), trust)
-        .map_err(|problem| certificates("cannot prepare the policy", problem))?;
-    let view = Arc::new(view);
-    let client = AuthorityClient::new(Route::At(proxy.clone()), credentials.clone(), Arc::clone(&view));
-
     let spool_bytes = (section.spool_limit_mib as u64).saturating_mul(1024 * 1024);
-    let (spool, sender) = spool::open(&directory.join("events"), spool_bytes / EVENT_SHARE)?;
-    tasks.spawn(sender.run(client.clone(), stop.clone()));
-
-    let refusals = Refusals::default();
-    let watching = Arc::new(Watching {
-        view: Arc::clone(&view),
-        client: client.clone(),
-        kinds: watching::kinds(),
-        cache: directory.join("policy.json"),
-        part: POLICY_PART,
-        health: health.clone(),
-        refusals: refusals.clone(),
-        writing: Mutex::default(),
-    });
-    if watching.load_cache() {
-        health.ready(POLICY_PART);
-    }
-    tasks.spawn(watching.run(stop.clone()));
-
-    let spread = Spread::default();
-    let renewal = Renewal {
+    let member = Member::start(starting::Start {
+        membership: &membership,
         credentials: credentials.clone(),
-        view: Arc::clone(&view),
-        client: client.clone(),
-        public_names: Vec::new(),
-        spread: spread.clone(),
-        require_fips,
-    };
-    tasks.spawn(renewal.run(stop.clone()));
-
-    let sightings = Sightings::default();
-    tasks.spawn(sightings.clone().run(client.clone(), stop.clone()));
+        route: Route::At(proxy.clone()),
+        directory: &directory,
+        event_bytes: spool_bytes / EVENT_SHARE,
+        part: POLICY_PART,
+        health: &health,
+        stop: &stop,
+        tasks: &tasks,
+    })?;
+    let (view, client, spool) = (Arc::clone(&member.view), member.client.clone(), member.spool.clone());
     let own = Node {
         id: identity.id,
         name: identity.name.clone(),
@@ -222,7 +188,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         credentials: credentials.clone(),
         view: Arc::clone(&view),
         sink: Arc::new(spool.clone()),
-        sightings,
+        sightings: member.sightings.clone(),
         stop: stop.clone(),
         tasks: tasks.clone(),
     })?;
@@ -252,18 +218,10 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     });
     let (found, health_of_databases) = watch::channel(database_health::Found::new());
     tasks.spawn(database_health::run(databases.clone(), found, stop.clone()));
-    let confirming = Confirming {
-        credentials: credentials.clone(),
-        view: Arc::clone(&view),
-        client: client.clone(),
-        spread,
-    };
-    tasks.spawn(confirming.run(stop.clone()));
+    member.confirm();
     let uploader = Uploader::new(node.recorders(), spool_bytes - spool_bytes / EVENT_SHARE, client.clone());
     tasks.spawn(uploader.clone().run(stop.clone()));
-    tasks.spawn(refusals.end_sessions(node.live(), stop.clone()));
-    let reporter = Reporter { live: node.live(), client: client.clone() };
-    tasks.spawn(reporter.run(stop.clone()));
+    member.report(node.live());
     let description = Description {
         labels: OwnLabels::start(section.labels.clone(), section.commands.clone(), &directory, &tasks, &stop),
         os_user: node::os_user(),

@@ -11,4 +11,5 @@ pub(crate) mod host_keys;
 pub(crate) mod joining;
 pub(crate) mod reporting;
 pub(crate) mod spool;
+pub(crate) mod starting;
 pub(crate) mod watching;

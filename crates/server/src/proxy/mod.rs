@@ -33,11 +33,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use crate::tasks::{self, Tasks};
 use sallyport_access::{ClusterName, HostRole, NodeName};
-use sallyport_ca::Trust;
 use sallyport_ssh::jump::Jump;
 use sallyport_wire::TRUST_HEADER;
 use sallyport_wire::v1::transport_server::TransportServer;
@@ -61,15 +58,13 @@ use crate::files::{self, Claim};
 use crate::health::Health;
 use crate::listener::{Limiter, accept_loop, quic_loop};
 use crate::local_authority::LocalAuthority;
-use crate::member::authority_client::{AuthorityClient, Route};
-use crate::member::client_sightings::Sightings;
+use crate::member::authority_client::Route;
+#[cfg(test)]
 use crate::member::cluster_cache::ClusterCache;
-use crate::member::confirming::Confirming;
 use crate::member::host::certificates;
-use crate::member::joining::{Membership, Renewal, Spread, load_or_issue, load_or_join};
-use crate::member::reporting::Reporter;
-use crate::member::spool::{self, Spool};
-use crate::member::watching::{self, Refusals, Watching};
+use crate::member::joining::{Membership, load_or_issue, load_or_join};
+use crate::member::spool::Spool;
+use crate::member::starting::{self, Member};
 use crate::sessions::Sessions;
 use crate::tls_settings::TlsSettings;
 
@@ -176,7 +171,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     let claim = files::claim(&directory)?;
     health.waiting(PART, "has not heard from the authority yet");
     let membership = Membership {
-        cluster: cluster.clone(),
+        cluster,
         role: HostRole::Proxy,
         name: name_of(&public_addr)?,
         public_names: public_names(&public_addr, &listener),
@@ -203,41 +198,19 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         }
     };
     let identity = credentials.identity();
-    let trust = Trust::from_bundle(&identity.trust)
-        .map_err(|error| certificates("the stored trust of this proxy cannot be used", error))?;
-    let view = ClusterCache::new(cluster, identity.trust.clone(), trust)
-        .map_err(|problem| certificates("cannot prepare the policy", problem))?;
-    let view = Arc::new(view);
-    let client = AuthorityClient::new(route, credentials.clone(), Arc::clone(&view));
-    let (spool, sender) = spool::open(&directory.join("events"), EVENT_SPOOL_BYTES)?;
-    tasks.spawn(sender.run(client.clone(), stop.clone()));
-    let refusals = Refusals::default();
-    let watching = Arc::new(Watching {
-        view: Arc::clone(&view),
-        client: client.clone(),
-        kinds: watching::kinds(),
-        cache: directory.join("policy.json"),
-        part: PART,
-        health: health.clone(),
-        refusals: refusals.clone(),
-        writing: Mutex::default(),
-    });
-    if watching.load_cache() {
-        health.ready(PART);
-    }
-    tasks.spawn(watching.run(stop.clone()));
-    let sightings = Sightings::default();
-    tasks.spawn(sightings.clone().run(client.clone(), stop.clone()));
-    let spread = Spread::default();
-    let renewal = Renewal {
+    let member = Member::start(starting::Start {
+        membership: &membership,
         credentials: credentials.clone(),
-        view: Arc::clone(&view),
-        client: client.clone(),
-        public_names: membership.public_names.clone(),
-        spread: spread.clone(),
-        require_fips,
-    };
-    tasks.spawn(renewal.run(stop.clone()));
+        route,
+        directory: &directory,
+        event_bytes: EVENT_SPOOL_BYTES,
+        part: PART,
+        health: &health,
+        stop: &stop,
+        tasks: &tasks,
+    })?;
+    let (view, client, spool) = (Arc::clone(&member.view), member.client.clone(), member.spool.clone());
+    let sightings = member.sightings.clone();
 
     let recording = RecordingProxy::open(
         &directory,
@@ -251,9 +224,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     tasks.spawn(Arc::clone(&recording).follow(stop.clone()));
     let uploader = Uploader::new(recording.recorders(), RECORDING_SPOOL_BYTES, client.clone());
     tasks.spawn(uploader.clone().run(stop.clone()));
-    tasks.spawn(refusals.end_sessions(recording.live(), stop.clone()));
-    let reporter = Reporter { live: recording.live(), client: client.clone() };
-    tasks.spawn(reporter.run(stop.clone()));
+    member.report(recording.live());
 
     let hub = Hub::default();
     let sessions = Sessions::new(section.limits.sessions_per_user);
@@ -270,13 +241,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         Limiter::new(limits.connections, limits.connections_per_address, limits.connections_per_user);
     let jump = jump::face(nodes.clone(), sightings.clone(), limiter.faults(), &credentials)?;
     jump::follow_renewals(&jump, &credentials);
-    let confirming = Confirming {
-        credentials: credentials.clone(),
-        view: Arc::clone(&view),
-        client: client.clone(),
-        spread,
-    };
-    tasks.spawn(confirming.run(stop.clone()));
+    member.confirm();
     let resources = Resources::new(opener.clone());
     let mut databases = Databases::new(opener, credentials.clone(), membership.public_names.iter().cloned());
     if section.danger.fresh_database_keys {
