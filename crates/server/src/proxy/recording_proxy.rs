@@ -28,6 +28,7 @@ use sallyport_ssh::agent::UserAgent;
 use sallyport_ssh::client::{ClientError, Credentials, PHASE};
 use sallyport_ssh::node::{
     AgentLogin, ConnectionInfo, HostIdentity, LoginBy, NodeConfig, NodeServer, ServerProof, Upstream,
+    UpstreamError,
 };
 use sallyport_wire::convert::time_from_proto;
 use sallyport_wire::v1::{CertifyForTargetRequest, CertifyTargetRequest, LoginWord};
@@ -484,13 +485,13 @@ impl std::fmt::Debug for Behind {
 
 #[async_trait]
 impl Upstream for Behind {
-    async fn dial(&self) -> Result<BoxedStream, String> {
+    async fn dial(&self) -> Result<BoxedStream, UpstreamError> {
         // The trace of the way here has ended, or is held by who waits for this.
         let untraced = Span::none();
         self.opener
             .server(&self.client, &untraced, &self.node, &self.server, &self.pass, None)
             .await
-            .map_err(|error| error.to_string())
+            .map_err(|error| UpstreamError::Unreached(error.into()))
     }
 
     fn proof(&self) -> ServerProof {
@@ -536,11 +537,11 @@ impl Upstream for Behind {
         identity: &Identity,
         certificate: &str,
         login: &Login,
-    ) -> Result<Credentials, String> {
+    ) -> Result<Credentials, UpstreamError> {
         let shown = (certificate, self.word.as_ref());
         self.recording
             .credentials(identity, shown, &self.node, login)
             .await
-            .map_err(|error| error.to_string())
+            .map_err(|error| UpstreamError::NoCredentials(error.into()))
     }
 }

@@ -228,7 +228,7 @@ impl Remote {
                         let below = below.join(name);
                         open.push(Found { from, below, attributes, unfollowed, depth: depth + 1 });
                     }
-                    Err((path, reason)) => tally.failed(path, reason),
+                    Err((path, error)) => tally.failed(path, error.to_string()),
                 }
             }
         }
@@ -240,10 +240,10 @@ impl Remote {
         directory: &str,
         entry: Entry,
         links: Links,
-    ) -> Result<(String, String, FileAttributes, bool), (String, String)> {
+    ) -> Result<(String, String, FileAttributes, bool), (String, FileError)> {
         let path = join(directory, &entry.name);
         if !is_plain_name(&entry.name) {
-            return Err((path, "the node gave a name that leads elsewhere; left out".to_owned()));
+            return Err((path, FileError::NotPlain));
         }
         let follow = entry.attributes.is_symlink() && links == Links::Follow;
         if !follow && entry.attributes.permissions.is_some() {
@@ -251,8 +251,8 @@ impl Remote {
         }
         match self.stat(&path).await {
             Ok(Some(attributes)) => Ok((entry.name, path, attributes, false)),
-            Ok(None) => Err((path, "the link leads nowhere".to_owned())),
-            Err(error) => Err((path, error.to_string())),
+            Ok(None) => Err((path, FileError::Dangling)),
+            Err(error) => Err((path, error.into())),
         }
     }
 

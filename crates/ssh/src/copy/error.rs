@@ -131,6 +131,10 @@ pub(crate) enum FileError {
     Missing,
     #[error("the node does not say where the link leads")]
     NoTarget,
+    #[error("the link leads nowhere")]
+    Dangling,
+    #[error("the node gave a name that leads elsewhere; left out")]
+    NotPlain,
     #[error("the node sent {sent} bytes where {asked} were asked for")]
     PastAsked { sent: u64, asked: u64 },
     #[error("the node sent more than the {0} bytes that it says it has")]

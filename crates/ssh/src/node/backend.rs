@@ -12,6 +12,7 @@ use sallyport_access::Permit;
 use ssh_key::Certificate;
 
 use super::client::Client;
+use super::error::{BeginError, EnterError, LoginError};
 use crate::BoxedStream;
 use crate::session::{Ended, Input, Kind, Observer, Output, Running, Terminal};
 
@@ -36,7 +37,7 @@ pub(crate) trait BackEnd: Send + Sync + fmt::Debug {
         identity: &Identity,
         proof: Proof<'_>,
         permit: &Permit,
-    ) -> Result<Arc<dyn Place>, String>;
+    ) -> Result<Arc<dyn Place>, EnterError>;
 
     /// Whether who may enter is decided here, by what they prove. Otherwise somebody behind decides, and whoever brought the
     /// connection knows whose it is; see [`BackEnd::undecided`]. Default: here.
@@ -63,7 +64,7 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// Why there is none, for the person.
-    async fn begin(&self, _: &Asked) -> Result<Option<Running>, String> {
+    async fn begin(&self, _: &Asked) -> Result<Option<Running>, BeginError> {
         Ok(None)
     }
 
@@ -97,7 +98,7 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// What the person reads.
-    async fn lend_agent(&self, _: Option<Client>) -> Result<(), String> {
+    async fn lend_agent(&self, _: Option<Client>) -> Result<(), LoginError> {
         Ok(())
     }
 
@@ -214,22 +215,59 @@ impl Target {
         }
     }
 
-    /// What is wrong with it, whoever asks.
-    pub(crate) fn problem(&self) -> Option<String> {
+    /// A port as SSH writes it, in 32 bits (RFC 4254 §7).
+    ///
+    /// # Errors
+    /// [`TargetError::NoPort`].
+    pub(crate) fn port(host: &str, port: u32) -> Result<Self, TargetError> {
+        let port = u16::try_from(port).map_err(|_| TargetError::NoPort { port })?;
+        Ok(Self::Port { host: host.to_owned(), port })
+    }
+
+    /// The same, as something to connect to.
+    ///
+    /// # Errors
+    /// [`TargetError::AnyPort`]: a client may listen on any port, and connect to none.
+    pub(crate) fn connectable(self) -> Result<Self, TargetError> {
         match self {
-            Self::Port { host, .. } if host.len() > MOST_NAME_BYTES || host.contains('\0') => {
-                Some(format!("{} bytes are no name of a machine", host.len()))
-            }
-            Self::Socket { path } if !path.starts_with('/') || path.contains('\0') => {
-                Some("the path of a Unix socket on a node begins with /".to_owned())
-            }
-            Self::Socket { path } if path.len() > MOST_PATH_BYTES => Some(format!(
-                "the path of a Unix socket has at most {MOST_PATH_BYTES} bytes, this one {}",
-                path.len()
-            )),
-            Self::Port { .. } | Self::Socket { .. } => None,
+            Self::Port { port: 0, .. } => Err(TargetError::AnyPort),
+            target => Ok(target),
         }
     }
+
+    /// Checks what no role can allow.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn check(&self) -> Result<(), TargetError> {
+        match self {
+            Self::Port { host, .. } if host.len() > MOST_NAME_BYTES || host.contains('\0') => {
+                Err(TargetError::NoHost { bytes: host.len() })
+            }
+            Self::Socket { path } if !path.starts_with('/') || path.contains('\0') => {
+                Err(TargetError::NoPath)
+            }
+            Self::Socket { path } if path.len() > MOST_PATH_BYTES => {
+                Err(TargetError::LongPath { bytes: path.len() })
+            }
+            Self::Port { .. } | Self::Socket { .. } => Ok(()),
+        }
+    }
+}
+
+/// What is wrong with where a client wants to connect or listen.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TargetError {
+    #[error("{port} is not a port")]
+    NoPort { port: u32 },
+    #[error("0 is not a port to connect to")]
+    AnyPort,
+    #[error("{bytes} bytes are no name of a machine")]
+    NoHost { bytes: usize },
+    #[error("the path of a Unix socket on a node begins with /")]
+    NoPath,
+    #[error("the path of a Unix socket has at most {MOST_PATH_BYTES} bytes, this one {bytes}")]
+    LongPath { bytes: usize },
 }
 
 /// Longest name of a machine (RFC 1035 §2.3.4).

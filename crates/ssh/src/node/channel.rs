@@ -16,6 +16,7 @@ use super::backend::{Asked, DisplayAsked, Place, Reach};
 use super::connection::{Live, Shared, Word};
 use super::copying;
 use super::endpoint::ChannelEndpoint;
+use super::error::NotBegun;
 use super::joining::{self, Hub};
 use super::record::{COUNTED, SessionRecord};
 use super::relayed;
@@ -51,7 +52,7 @@ async fn serve(mut endpoint: ChannelEndpoint, mut wanted: Wanted) {
     let (place, permit) = match shared.decide() {
         Ok((place, Word::Ours(permit))) => (place, permit),
         Ok((place, Word::Theirs)) => return relayed::session(endpoint, wanted, place.as_ref()).await,
-        Err(message) => return endpoint.refuse(&message).await,
+        Err(refused) => return endpoint.refuse(&refused.to_string()).await,
     };
     if wanted.terminal.is_none() && place.serves_files() && copying::is_file_server(&wanted.kind) {
         // What is asked for is files: they are served, and told of, as by the subsystem.
@@ -67,8 +68,9 @@ async fn serve(mut endpoint: ChannelEndpoint, mut wanted: Wanted) {
     }
     let client = || endpoint.client();
     if place.wants_agent()
-        && let Err(message) = place.lend_agent(wanted.lends_agent.then(client)).await
+        && let Err(error) = place.lend_agent(wanted.lends_agent.then(client)).await
     {
+        let message = error.to_string();
         shared.refused(shared.event(Code::SessionRefused).message(&message));
         return endpoint.refuse(&message).await;
     }
@@ -122,17 +124,18 @@ async fn run(endpoint: ChannelEndpoint, wanted: Wanted, place: &dyn Place, permi
     let (kind, terminal) = (wanted.kind, wanted.terminal);
     let asked = Asked { kind, terminal, environment, hash_files, from, display };
     let begun = tokio::select! {
-        begun = place.begin(&asked) => begun,
+        begun = place.begin(&asked) => begun.map_err(NotBegun::from),
         // Whoever is locked out meanwhile, or cannot be recorded any more, has nothing begun.
         reason = endpoint.inbox.over() => Err(match reason {
-            Some(reason) => reason,
-            None => endpoint.cut_off().await.unwrap_or_else(|| "the client went away".to_owned()),
+            Some(reason) => NotBegun::Cut(reason),
+            None => endpoint.cut_off().await.map_or(NotBegun::ClientGone, NotBegun::Cut),
         }),
-        unrecordable = record.broken() => Err(unrecordable.to_string()),
+        unrecordable = record.broken() => Err(unrecordable.into()),
     };
     let begun = match begun {
         Ok(begun) => begun,
-        Err(message) => {
+        Err(error) => {
+            let message = error.to_string();
             if let Some(hub) = &hub {
                 hub.end();
             }

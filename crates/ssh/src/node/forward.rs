@@ -3,9 +3,11 @@
 //! [`outward`] are those that a client asks the node to make (`ssh -L`, `-D`, `-W`), [`inward`] those that the node
 //! opens towards the client (`ssh -R`, the agent, X11).
 
+mod error;
 pub(super) mod inward;
 pub(super) mod outward;
 
+use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,6 +23,7 @@ use super::connection::{Shared, Word};
 use super::endpoint::ChannelEndpoint;
 use crate::BoxedStream;
 use crate::inbound::{Counts, carry};
+pub(super) use error::ForwardRefused;
 
 /// How long the other side may take to answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,12 +39,14 @@ pub(super) struct Granted {
 /// Whether the roles allow it now.
 ///
 /// # Errors
-/// What the person reads when not.
-pub(super) fn check(shared: &Shared, target: Target, direction: Direction) -> Result<Granted, String> {
+/// Why not; the audit log has it by then.
+pub(super) fn check(
+    shared: &Shared,
+    target: Target,
+    direction: Direction,
+) -> Result<Granted, ForwardRefused> {
     let (place, word) = shared.decide()?;
-    if let Some(problem) = target.problem() {
-        return Err(refuse(shared, &target.to_string(), problem));
-    }
+    target.check().map_err(|error| refuse(shared, &target.to_string(), error))?;
     let permit = match word {
         Word::Ours(permit) => permit,
         Word::Theirs => return Ok(Granted { target, place, decided_here: false }),
@@ -66,13 +71,14 @@ pub(super) fn check(shared: &Shared, target: Target, direction: Direction) -> Re
         (_, true) => " from you through the node (-L)",
         (_, false) => "",
     };
-    Err(refuse(shared, &target.to_string(), format!("your roles do not allow {what}{way} ({option})")))
+    Err(refuse(shared, &target.to_string(), ForwardRefused::NotAllowed { what, way, option }))
 }
 
-/// Tells the audit log; gives the message back.
-fn refuse(shared: &Shared, target: &str, message: String) -> String {
-    shared.refused(shared.event(Code::SessionRefused).message(&message).field("target", target));
-    message
+/// Tells the audit log; gives the refusal back.
+fn refuse<E: fmt::Display>(shared: &Shared, target: &str, refused: E) -> E {
+    let event = shared.event(Code::SessionRefused).message(refused.to_string());
+    shared.refused(event.field("target", target));
+    refused
 }
 
 /// One of the connections that may be forwarded on an SSH connection at once.
@@ -80,14 +86,13 @@ pub(super) struct Room(Arc<Shared>);
 
 impl Room {
     /// # Errors
-    /// What the person reads when there is none.
-    pub(super) fn take(shared: &Arc<Shared>, what: &str) -> Result<Self, String> {
+    /// [`ForwardRefused::TooMany`]; the audit log has it by then.
+    pub(super) fn take(shared: &Arc<Shared>, what: &str) -> Result<Self, ForwardRefused> {
         let most = shared.server.config.max_forwards;
         let room = Self(shared.clone());
         if shared.forwards.fetch_add(1, Ordering::AcqRel) >= most {
             drop(room);
-            let message = format!("{most} connections are forwarded already; close some");
-            return Err(refuse(shared, what, message));
+            return Err(refuse(shared, what, ForwardRefused::TooMany { most }));
         }
         Ok(room)
     }

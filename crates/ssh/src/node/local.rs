@@ -15,12 +15,13 @@ use super::agent::AgentSocket;
 use super::apart::Apart;
 use super::backend::{Asked, BackEnd, Connected, DisplayAsked, Listener, Place, Proof, Reach, Target};
 use super::client::Client;
+use super::error::{BeginError, EnterError};
 use super::x11::Display;
 use crate::BoxedStream;
 use crate::session::logins::{self, LoginRecords, Who};
 use crate::session::{
-    self, Account, Ended, Ends, Input, Observer, Output, Ready, Request, Running, ShadowFile, admission,
-    socket,
+    self, Account, Ended, Ends, Input, Observer, Output, Ready, Request, Running, ShadowFile, StartError,
+    admission, socket,
 };
 
 /// This machine and its accounts.
@@ -51,7 +52,7 @@ struct LocalPlace {
 }
 
 impl LocalPlace {
-    fn start(&self, session: &Asked) -> Result<Running, String> {
+    fn start(&self, session: &Asked) -> Result<Running, StartError> {
         let Asked { kind, terminal, environment, hash_files, .. } = session.clone();
         let request = Request {
             account: self.account.clone(),
@@ -62,10 +63,8 @@ impl LocalPlace {
             kill_orphans: self.local.kill_orphans,
             pam_session: self.local.pam_session,
         };
-        session::start(&request, &self.local.ready).map_err(|error| {
-            tracing::error!(%error, "cannot start a session");
-            error.to_string()
-        })
+        session::start(&request, &self.local.ready)
+            .inspect_err(|error| tracing::error!(%error, "cannot start a session"))
     }
 
     /// Enters a session with a terminal into the system's records, for as long as the result lives.
@@ -94,16 +93,16 @@ const FIRST_FREE_PORT: u16 = 1024;
 
 #[async_trait]
 impl BackEnd for Local {
-    async fn enter(&self, _: &Identity, _: Proof<'_>, permit: &Permit) -> Result<Arc<dyn Place>, String> {
+    async fn enter(&self, _: &Identity, _: Proof<'_>, permit: &Permit) -> Result<Arc<dyn Place>, EnterError> {
         let login = permit.login().to_string();
         // PAM knows what the file says, and more.
         let shadow = self.pam_account.is_none().then(|| self.shadow.clone());
         let find = move || {
-            let account = Account::find(&login).map_err(|error| error.to_string())?;
+            let account = Account::find(&login)?;
             if let Some(shadow) = shadow {
                 shadow.admit(&account.name, OffsetDateTime::now_utc())?;
             }
-            Ok(account)
+            Ok::<_, EnterError>(account)
         };
         match tokio::task::spawn_blocking(find).await {
             Ok(Ok(account)) => {
@@ -115,7 +114,7 @@ impl BackEnd for Local {
             Ok(Err(refusal)) => Err(refusal),
             Err(error) => {
                 tracing::error!(%error, "cannot look up an account");
-                Err("this node is stopping".to_owned())
+                Err(EnterError::Stopping)
             }
         }
     }
@@ -131,7 +130,7 @@ impl Place for LocalPlace {
         !self.local.out_of_reach
     }
 
-    async fn begin(&self, session: &Asked) -> Result<Option<Running>, String> {
+    async fn begin(&self, session: &Asked) -> Result<Option<Running>, BeginError> {
         if !self.local.pam_session {
             return Ok(None);
         }
@@ -154,7 +153,7 @@ impl Place for LocalPlace {
                 let _login = self.enter_login(&running, session.from).await;
                 session::run(running, input, output, observer, &self.local.ends).await
             }
-            Err(error) => Ended { exit: None, bytes_in: 0, bytes_out: 0, cut: Some(error) },
+            Err(error) => Ended { exit: None, bytes_in: 0, bytes_out: 0, cut: Some(error.to_string()) },
         }
     }
 

@@ -18,6 +18,7 @@ use sallyport_session::LiveSessions;
 use tokio::sync::watch;
 
 use super::backend::{BackEnd, Place, Proof};
+use super::error::EnterError;
 use super::opening::Phase;
 use super::relayed::Nobody;
 use super::remote::RemotePlace;
@@ -102,8 +103,8 @@ struct Onward {
 
 #[async_trait]
 impl BackEnd for Onward {
-    async fn enter(&self, _: &Identity, _: Proof<'_>, _: &Permit) -> Result<Arc<dyn Place>, String> {
-        Err(format!("this connection is for the login {}", self.login))
+    async fn enter(&self, _: &Identity, _: Proof<'_>, _: &Permit) -> Result<Arc<dyn Place>, EnterError> {
+        Err(EnterError::OtherLogin { login: self.login.clone() })
     }
 
     fn is_decided_here(&self) -> bool {

@@ -23,6 +23,7 @@ use tokio::time::timeout;
 use super::backend::{Asked, BackEnd, Connected, DisplayAsked, Listener, Place, Proof, Reach, Target};
 use super::client::Client;
 use super::copying;
+use super::error::{EnterError, LoginError, UpstreamError, describe};
 use crate::agent::UserAgent;
 use crate::client::{
     self, ClientError, Connection, Credentials, Display, Endpoint, Extras, NativeExtras, Program,
@@ -87,8 +88,8 @@ pub trait Upstream: Send + Sync + fmt::Debug {
     /// A connection to the server.
     ///
     /// # Errors
-    /// What the person reads.
-    async fn dial(&self) -> Result<BoxedStream, String>;
+    /// [`UpstreamError::Unreached`], whose words the user reads.
+    async fn dial(&self) -> Result<BoxedStream, UpstreamError>;
 
     /// How the server proves itself.
     fn proof(&self) -> ServerProof;
@@ -107,13 +108,13 @@ pub trait Upstream: Send + Sync + fmt::Debug {
     /// here, as one line.
     ///
     /// # Errors
-    /// What the person reads.
+    /// [`UpstreamError::NoCredentials`], whose words the user reads.
     async fn credentials(
         &self,
         identity: &Identity,
         certificate: &str,
         login: &Login,
-    ) -> Result<Credentials, String>;
+    ) -> Result<Credentials, UpstreamError>;
 
     /// A user's agent has signed, and the server has let the user in.
     fn signed(&self, _: &AgentLogin<'_>) {}
@@ -134,13 +135,10 @@ impl BackEnd for Remote {
         identity: &Identity,
         proof: Proof<'_>,
         permit: &Permit,
-    ) -> Result<Arc<dyn Place>, String> {
+    ) -> Result<Arc<dyn Place>, EnterError> {
         // The server is shown what the user has shown, or a login that goes by it.
         let Proof::Ssh(certificate) = proof else {
-            return Err(format!(
-                "{} is reached by SSH, and by nothing else; connect with SSH",
-                self.upstream.name()
-            ));
+            return Err(EnterError::OnlySsh { server: self.upstream.name() });
         };
         let place = RemotePlace {
             name: self.upstream.name(),
@@ -162,17 +160,6 @@ impl BackEnd for Remote {
         }
         Ok(Arc::new(place))
     }
-}
-
-/// An error and what is behind it, in one line.
-fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text = format!("{text}: {source}");
-        next = source.source();
-    }
-    text
 }
 
 /// One login on the server.
@@ -211,29 +198,28 @@ impl RemotePlace {
     pub(super) async fn ended(&self) -> String {
         let Some(connection) = self.connection.get() else { return std::future::pending().await };
         let reason = connection.ended().await;
-        if reason.is_empty() { format!("the connection to {} was lost", self.name) } else { reason }
+        if reason.is_empty() { LoginError::Lost { server: self.name.clone() }.to_string() } else { reason }
     }
 
     /// Logs in, once.
-    async fn enter(&self, agent: Option<UserAgent>, forwarded: bool) -> Result<(), String> {
+    async fn enter(&self, agent: Option<UserAgent>, forwarded: bool) -> Result<(), LoginError> {
         let log_in = || async {
             timeout(LOGIN_TIMEOUT, self.log_in(agent, forwarded)).await.unwrap_or_else(|_| {
-                let seconds = LOGIN_TIMEOUT.as_secs();
-                Err(format!("no login on {} within {seconds} s; check that it answers", self.name))
+                Err(LoginError::Silent { server: self.name.clone(), seconds: LOGIN_TIMEOUT.as_secs() })
             })
         };
         self.connection.get_or_try_init(log_in).await.map(|_| ())
     }
 
-    async fn log_in(&self, agent: Option<UserAgent>, forwarded: bool) -> Result<Connection, String> {
+    async fn log_in(&self, agent: Option<UserAgent>, forwarded: bool) -> Result<Connection, LoginError> {
         let Some(UpstreamLogin { upstream, identity, certificate, login }) = &self.upstream_login else {
-            return Err(format!("the connection to {} was lost", self.name));
+            return Err(LoginError::Lost { server: self.name.clone() });
         };
         let by_agent = agent.is_some();
         let (credentials, stream) = match agent {
             Some(agent) => (Credentials::of_agent(agent, certificate.clone()), upstream.dial().await?),
             None => {
-                let line = certificate.to_openssh().map_err(|error| error.to_string())?;
+                let line = certificate.to_openssh()?;
                 let credentials = upstream.credentials(identity, &line, login);
                 // Neither waits for the other: on a first connection both ask somebody.
                 tokio::try_join!(credentials, upstream.dial())?
@@ -245,22 +231,15 @@ impl RemotePlace {
         let extras = Extras { pinned, whom: client::Whom::Server, agent: Some(self.agent.clone()) };
         let connection = client::connect_with(stream, &credentials, settings, extras)
             .await
-            .map_err(|error| describe(&error))?;
+            .map_err(|error| LoginError::Client(Box::new(error)))?;
         if by_agent {
             upstream.signed(&AgentLogin { identity, login, certificate, forwarded });
         }
         Ok(connection)
     }
 
-    fn connection(&self) -> Result<&Connection, String> {
-        self.connection.get().ok_or_else(|| {
-            format!(
-                "{} lets in only whoever signs with their own key, and this connection brings no agent that could; \
-                 forward one: ssh -A (ssh-add -l shows whether it has your key), or connect with `sallyport ssh`, or \
-                 with ssh and ProxyCommand as `sallyport config` writes it",
-                self.name
-            )
-        })
+    fn connection(&self) -> Result<&Connection, LoginError> {
+        self.connection.get().ok_or_else(|| LoginError::NoAgent { server: self.name.clone() })
     }
 }
 
@@ -277,7 +256,7 @@ impl Place for RemotePlace {
         let cut = |problem| Ended { exit: None, bytes_in: 0, bytes_out: 0, cut: Some(problem) };
         let connection = match self.connection() {
             Ok(connection) => connection,
-            Err(problem) => return cut(problem),
+            Err(problem) => return cut(problem.to_string()),
         };
         // A node of ours tells of its files itself.
         let serves_files = session.kind == Kind::Sftp || copying::is_file_server(&session.kind);
@@ -296,7 +275,7 @@ impl Place for RemotePlace {
         !self.connection.initialized()
     }
 
-    async fn lend_agent(&self, client: Option<Client>) -> Result<(), String> {
+    async fn lend_agent(&self, client: Option<Client>) -> Result<(), LoginError> {
         match client {
             Some(client) => self.enter(Some(UserAgent::over(agent_of(client))), true).await,
             None => self.connection().map(|_| ()),

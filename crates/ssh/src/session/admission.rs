@@ -8,7 +8,7 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::{Account, Helper};
+use super::{Account, AdmissionError, Helper};
 use crate::helper::pam::Question;
 use crate::helper::{self, Spec, Work};
 
@@ -26,8 +26,8 @@ pub(crate) async fn ask(
     helper: &Helper,
     service: &str,
     from: Option<IpAddr>,
-) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("PAM cannot be asked about {}: {error}", account.name);
+) -> Result<(), AdmissionError> {
+    let failed = |error: std::io::Error| AdmissionError::Unasked { login: account.name.clone(), error };
     let question = Question { service: service.to_owned(), from: from.map(|from| from.to_string()) };
     let spec = Spec {
         login: account.name.clone(),
@@ -58,9 +58,12 @@ pub(crate) async fn ask(
         Ok(Ok((_, said))) => {
             let said = String::from_utf8_lossy(&said);
             let sentence = said.lines().rev().find_map(|line| line.strip_prefix("sallyport: "));
-            Err(sentence.map_or_else(|| format!("PAM refuses {}", account.name), str::to_owned))
+            Err(match sentence {
+                Some(sentence) => AdmissionError::Said(sentence.to_owned()),
+                None => AdmissionError::Refused { login: account.name.clone() },
+            })
         }
         Ok(Err(error)) => Err(failed(error)),
-        Err(_) => Err(format!("PAM has not answered about {} in {} s", account.name, PATIENCE.as_secs())),
+        Err(_) => Err(AdmissionError::Silent { login: account.name.clone(), seconds: PATIENCE.as_secs() }),
     }
 }

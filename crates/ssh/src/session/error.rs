@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use time::Date;
+
 /// Why a session cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -81,4 +83,68 @@ pub(crate) enum SocketError {
     /// The node takes none.
     #[error("cannot hand the socket over: {0}")]
     NotHanded(rustix::io::Errno),
+}
+
+/// Why an account's process has handed over no socket.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoSocket {
+    /// The process's own words.
+    #[error("{0}")]
+    Said(String),
+    #[error("the account's process ended")]
+    Ended,
+}
+
+/// Why the machine's shadow file keeps an account out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ClosedAccount {
+    #[error(
+        "this machine refuses the account {login}: its password is locked; its administrator can change that (passwd -u, \
+         or node.refuse_locked_accounts)"
+    )]
+    Locked { login: String },
+    #[error(
+        "this machine refuses the account {login}: it has expired{}; its administrator can change that (chage -E)",
+        .day.map(|day| format!(" ({day})")).unwrap_or_default()
+    )]
+    Expired {
+        login: String,
+        /// None when the file's number is no day of the calendar.
+        day: Option<Date>,
+    },
+}
+
+/// Why PAM does not let an account in.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AdmissionError {
+    /// In the words of the process that has asked PAM.
+    #[error("{0}")]
+    Said(String),
+    #[error("PAM refuses {login}")]
+    Refused { login: String },
+    #[error("PAM has not answered about {login} in {seconds} s")]
+    Silent { login: String, seconds: u64 },
+    #[error("PAM cannot be asked about {login}: {error}")]
+    Unasked { login: String, error: io::Error },
+}
+
+/// Why PAM has opened no session.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpeningError {
+    /// In the words of the session's process, which has asked PAM.
+    #[error("{0}")]
+    Said(String),
+    /// The process said nothing.
+    #[error("the session's process ended before it began")]
+    Ended,
+    /// The system does not hand over what the process says.
+    #[error("the session's process cannot be heard: {0}")]
+    Unheard(io::Error),
+    /// PAM, or the process, takes too long.
+    #[error("no session was opened in {seconds} s")]
+    Silent {
+        /// How long the node has waited.
+        seconds: u64,
+    },
 }

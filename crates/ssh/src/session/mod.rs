@@ -33,8 +33,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use account::Account;
-pub use error::StartError;
-pub(crate) use error::{AccountError, SocketError};
+pub(crate) use error::{AccountError, AdmissionError, ClosedAccount, SocketError};
+pub use error::{OpeningError, StartError};
 pub use left::Ends;
 pub use logins::LoginRecords;
 pub use process::{Running, start};

@@ -13,6 +13,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::end::End;
+use super::error::OpeningError;
 use super::terminal::Pair;
 use crate::helper::ends::Ends;
 
@@ -58,7 +59,7 @@ impl Announcement {
     }
 
     /// Returns when the session has begun.
-    pub(super) async fn opened(self) -> Result<(), String> {
+    pub(super) async fn opened(self) -> Result<(), OpeningError> {
         let heard = async {
             self.0.set_nonblocking(true)?;
             let mut socket = UnixStream::from_std(self.0)?;
@@ -76,10 +77,10 @@ impl Announcement {
             Ok(Ok(said)) => {
                 let said = String::from_utf8_lossy(&said);
                 let sentence = said.lines().rev().find_map(|line| line.strip_prefix("sallyport: "));
-                Err(sentence.unwrap_or("the session's process ended before it began").to_owned())
+                Err(sentence.map_or(OpeningError::Ended, |sentence| OpeningError::Said(sentence.to_owned())))
             }
-            Ok(Err(error)) => Err(format!("the session's process cannot be heard: {error}")),
-            Err(_) => Err(format!("no session was opened in {} s", PATIENCE.as_secs())),
+            Ok(Err(error)) => Err(OpeningError::Unheard(error)),
+            Err(_) => Err(OpeningError::Silent { seconds: PATIENCE.as_secs() }),
         }
     }
 }

@@ -17,7 +17,7 @@ use super::group::Group;
 use super::opening::{Announcement, Sides};
 use super::sweep::SESSION;
 use super::traces::Traces;
-use super::{Helper, Kind, Ready, Request, StartError, terminal};
+use super::{Helper, Kind, OpeningError, Ready, Request, StartError, terminal};
 use crate::helper::ends::Ends;
 use crate::helper::{self, Spec, Work};
 
@@ -50,7 +50,7 @@ impl Running {
     ///
     /// # Errors
     /// Why there is none, for the person.
-    pub async fn opened(&mut self) -> Result<(), String> {
+    pub async fn opened(&mut self) -> Result<(), OpeningError> {
         let Some(announcement) = self.announcement.take() else { return Ok(()) };
         let opened = announcement.opened().await;
         if opened.is_err() && matches!(timeout(ENDING, self.child.wait()).await, Ok(Ok(_))) {

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use time::{Date, Duration, OffsetDateTime};
 use zeroize::Zeroizing;
 
+use super::error::ClosedAccount;
+
 /// What is looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShadowFile {
@@ -29,7 +31,7 @@ impl ShadowFile {
     ///
     /// # Errors
     /// Why the account is refused, for the person.
-    pub(crate) fn admit(&self, login: &str, now: OffsetDateTime) -> Result<(), String> {
+    pub(crate) fn admit(&self, login: &str, now: OffsetDateTime) -> Result<(), ClosedAccount> {
         let text = match read(&self.path) {
             Ok(text) => text,
             Err(error) => {
@@ -43,10 +45,7 @@ impl ShadowFile {
         });
         let Some((password, expires)) = entry else { return Ok(()) };
         if self.refuse_locked && password.starts_with('!') {
-            return Err(format!(
-                "this machine refuses the account {login}: its password is locked; its administrator can change that (passwd -u, \
-                 or node.refuse_locked_accounts)"
-            ));
+            return Err(ClosedAccount::Locked { login: login.to_owned() });
         }
         let expires = match expires.unwrap_or_default() {
             "" => return Ok(()),
@@ -63,10 +62,7 @@ impl ShadowFile {
         if expires >= now.unix_timestamp().div_euclid(86_400) {
             return Ok(());
         }
-        let day = day(expires).map(|day| format!(" ({day})")).unwrap_or_default();
-        Err(format!(
-            "this machine refuses the account {login}: it has expired{day}; its administrator can change that (chage -E)"
-        ))
+        Err(ClosedAccount::Expired { login: login.to_owned(), day: day(expires) })
     }
 }
 
@@ -112,11 +108,12 @@ mod tests {
             assert_eq!(admit(fine, false), Ok(()), "{fine}");
         }
         for (gone, day) in [("yesterday", "2026-02-28"), ("zero", "1970-01-01")] {
-            let refused = admit(gone, false).unwrap_err();
+            let refused = admit(gone, false).unwrap_err().to_string();
             assert!(refused.contains(&format!("{gone}: it has expired ({day})")), "{refused}");
         }
         for locked in ["locked", "fresh"] {
-            assert!(admit(locked, true).unwrap_err().contains("its password is locked"), "{locked}");
+            let refused = admit(locked, true).unwrap_err().to_string();
+            assert!(refused.contains("its password is locked"), "{refused}");
         }
         assert_eq!(admit("minus", true), Ok(()));
         let nowhere = ShadowFile { path: directory.path().join("none"), refuse_locked: true };

@@ -26,7 +26,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::error::SocketError;
+use super::error::{NoSocket, SocketError};
 use super::{Account, Helper};
 use crate::helper::{self, Spec, Work};
 
@@ -110,7 +110,7 @@ async fn ask(
 }
 
 /// What the process says: a socket, or why there is none.
-fn receive(from: &UnixStream) -> io::Result<Result<OwnedFd, String>> {
+fn receive(from: &UnixStream) -> io::Result<Result<OwnedFd, NoSocket>> {
     let mut text = [0; MOST_REASON_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -127,7 +127,7 @@ fn receive(from: &UnixStream) -> io::Result<Result<OwnedFd, String>> {
     Ok(handed.ok_or_else(|| {
         let said = String::from_utf8_lossy(text.get(..message.bytes).unwrap_or_default()).into_owned();
         let said = said.trim().trim_start_matches("sallyport: ");
-        if said.is_empty() { "the account's process ended".to_owned() } else { said.to_owned() }
+        if said.is_empty() { NoSocket::Ended } else { NoSocket::Said(said.to_owned()) }
     }))
 }
 

@@ -15,7 +15,7 @@ mod table;
 mod window;
 
 pub(crate) use channel::Channel;
-pub(crate) use driver::{Keepalive, first_frame, run};
+pub(crate) use driver::{Keepalive, NoFirstFrame, first_frame, run};
 pub(crate) use ports::{Breach, NotOpened, Role, Side, Taker};
 pub(crate) use table::{Mux, WeakMux};
 

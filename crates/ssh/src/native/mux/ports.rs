@@ -65,8 +65,10 @@ impl Breach {
 }
 
 /// Why a channel cannot be opened.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum NotOpened {
+    #[error("the connection is over")]
     Gone,
+    #[error(transparent)]
     TooLong(FrameError),
 }

@@ -14,11 +14,11 @@ use super::login;
 use super::shared::Shared;
 use super::wishes::{Wishes, system_signal};
 use crate::inbound::{Inbound, Inbox, PastWindow};
-use crate::node::backend::{DisplayAsked, Target};
+use crate::node::backend::{DisplayAsked, Target, TargetError};
 use crate::node::channel;
 use crate::node::endpoint::ChannelEndpoint;
 use crate::node::forward::inward::{self, Caller, Listening};
-use crate::node::forward::{self, outward};
+use crate::node::forward::{self, ForwardRefused, outward};
 use crate::node::opening::Phase;
 use crate::session::{Incoming, Kind, Size, Terminal};
 use crate::signal_names;
@@ -69,20 +69,20 @@ impl Connection {
     async fn connect(
         &mut self,
         channel: Channel<Msg>,
-        target: Result<Target, String>,
+        target: Result<Target, TargetError>,
         from: Option<String>,
         reply: ChannelOpenHandle,
         session: &mut Session,
     ) {
         self.shared.touch();
-        let checked = target.and_then(|target| {
+        let checked = target.map_err(ForwardRefused::from).and_then(|target| {
             let granted = forward::check(&self.shared, target, Direction::Local)?;
             let room = forward::Room::take(&self.shared, &granted.target.to_string())?;
             Ok((granted, room))
         });
         let (granted, room) = match checked {
             Ok(checked) => checked,
-            Err(message) => return reply.reject(prohibited(&message)).await,
+            Err(refused) => return reply.reject(prohibited(&refused.to_string())).await,
         };
         let id = channel.id();
         let inbox = self.register(channel);
@@ -104,7 +104,7 @@ impl Connection {
                     let client = Caller::ssh(session.handle(), self.shared.clone());
                     inward::listen(client, target.clone()).await
                 }
-                Err(message) => Err(message),
+                Err(refused) => Err(refused),
             };
         match listening {
             Ok(listening) => {
@@ -113,8 +113,8 @@ impl Connection {
                 self.listening.insert(target.with_port(port), listening);
                 Ok(Some(port))
             }
-            Err(message) => {
-                session.debug(true, &format!("sallyport: {message}"), "")?;
+            Err(refused) => {
+                session.debug(true, &format!("sallyport: {refused}"), "")?;
                 Ok(None)
             }
         }
@@ -267,10 +267,7 @@ impl Handler for Connection {
         reply: ChannelOpenHandle,
         session: &mut Session,
     ) -> Result<(), Self::Error> {
-        let target = port_target(host, port).and_then(|target| match target {
-            Target::Port { port: 0, .. } => Err("0 is not a port to connect to".to_owned()),
-            target => Ok(target),
-        });
+        let target = Target::port(host, port).and_then(Target::connectable);
         let from = (from.len() <= 64).then(|| format!("{from}:{from_port}"));
         self.connect(channel, target, from, reply, session).await;
         Ok(())
@@ -306,7 +303,7 @@ impl Handler for Connection {
         port: &mut u32,
         session: &mut Session,
     ) -> Result<bool, Self::Error> {
-        let Ok(target) = port_target(address, *port) else { return Ok(false) };
+        let Ok(target) = Target::port(address, *port) else { return Ok(false) };
         let bound = self.listen(target, session).await?;
         if let Some(bound) = bound {
             *port = u32::from(bound);
@@ -320,7 +317,7 @@ impl Handler for Connection {
         port: u32,
         _: &mut Session,
     ) -> Result<bool, Self::Error> {
-        let target = port_target(address, port);
+        let target = Target::port(address, port);
         Ok(target.is_ok_and(|target| self.listening.remove(&target).is_some()))
     }
 
@@ -486,11 +483,6 @@ impl Handler for Connection {
 
 fn verdict(is_in: bool) -> Auth {
     if is_in { Auth::Accept } else { Auth::reject() }
-}
-
-fn port_target(host: &str, port: u32) -> Result<Target, String> {
-    let port = u16::try_from(port).map_err(|_| format!("{port} is not a port"))?;
-    Ok(Target::Port { host: host.to_owned(), port })
 }
 
 fn prohibited(message: &str) -> ChannelOpenFailure {

@@ -1,9 +1,11 @@
 //! Who is on a connection, and whether they may enter.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use sallyport_access::{Identity, Login, Principal};
 use sallyport_audit::Code;
+use sallyport_ca::CaError;
 use sallyport_ca::keys::fingerprint;
 use ssh_key::public::KeyData;
 use ssh_key::{Algorithm, Certificate};
@@ -13,6 +15,7 @@ use super::shared::{Access, Granted, Shared};
 use crate::algorithms::refusal;
 use crate::capabilities;
 use crate::node::backend::Proof;
+use crate::node::error::EntryRefused;
 use crate::node::opening::Phase;
 use crate::node::reserved::JOIN_LOGIN;
 
@@ -55,7 +58,7 @@ pub(super) async fn certified(shared: &Shared, user: &str, certificate: &Certifi
 ///
 /// # Errors
 /// What is wrong with a certificate that is not authentic.
-async fn authorise(shared: &Shared, user: &str, certificate: &Certificate) -> Result<Access, String> {
+async fn authorise(shared: &Shared, user: &str, certificate: &Certificate) -> Result<Access, CaError> {
     let directory = &shared.server.directory;
     let now = OffsetDateTime::now_utc();
     let identity = match directory.trust().verify_user_ssh(certificate, now) {
@@ -68,7 +71,7 @@ async fn authorise(shared: &Shared, user: &str, certificate: &Certificate) -> Re
                 .field("key_id", certificate.key_id())
                 .field("ca", fingerprint(certificate.signature_key()));
             shared.refused(event);
-            return Err(error.to_string());
+            return Err(error);
         }
     };
     shared.saw(Some(&identity));
@@ -82,31 +85,30 @@ pub(super) async fn enter(shared: &Shared, user: &str, identity: Identity, proof
     let span = tracing::Span::current();
     span.record("user", identity.display_name());
     span.record("login", user);
-    let refuse = |message: String, internal: String, rule: Option<&str>| {
+    let refuse = |refused: EntryRefused| {
+        let (internal, rule) = refused.internal();
         let mut event =
             shared.event(Code::SessionRefused).user(identity.display_name()).login(user).message(internal);
         if let Some(rule) = rule {
             event = event.field("rule", rule);
         }
         shared.refused(event);
-        Access::Refused { message }
+        Access::Refused(Arc::new(refused))
     };
     let login = match Login::new(user) {
         Ok(login) => login,
-        Err(error) => return refuse(error.to_string(), error.to_string(), None),
+        Err(error) => return refuse(error.into()),
     };
     let node = directory.node();
     if user == JOIN_LOGIN {
         return match directory.policies().may_reach_to_join(&identity, &node, &directory.locks(), now) {
             Ok(_) => Access::Joining(Box::new(identity)),
-            Err(refusal) => refuse(refusal.public_message(), refusal.to_string(), refusal.rule()),
+            Err(refusal) => refuse(refusal.into()),
         };
     }
     let permit = match directory.policies().decide(&identity, &*node, &login, &directory.locks(), now) {
         Ok(permit) => permit,
-        Err(refusal) => {
-            return refuse(refusal.public_message(), refusal.to_string(), refusal.rule());
-        }
+        Err(refusal) => return refuse(refusal.into()),
     };
     let covered = match (proof, &identity.principal) {
         (Proof::Ssh(certificate), _) => certificate.valid_principals().iter().any(|name| name == user),
@@ -114,15 +116,12 @@ pub(super) async fn enter(shared: &Shared, user: &str, identity: Identity, proof
         (Proof::Native, Principal::Host { .. }) => false,
     };
     if !covered {
-        let message = format!(
-            "your certificate is not for the login {login}; log in again to get the logins that your roles have now"
-        );
-        return refuse(message.clone(), message, None);
+        return refuse(EntryRefused::NotCertified { login });
     }
     match shared.back_end.enter(&identity, proof, &permit).await {
         Ok(place) => {
             Access::Granted(Box::new(Granted { identity, login, place, permit, since: Instant::now() }))
         }
-        Err(message) => refuse(message.clone(), message, None),
+        Err(error) => refuse(error.into()),
     }
 }

@@ -22,7 +22,7 @@ use crate::node::backend::{DisplayAsked, Proof, Target};
 use crate::node::channel;
 use crate::node::endpoint::ChannelEndpoint;
 use crate::node::forward::inward::{self, Caller, Listening};
-use crate::node::forward::{self, outward};
+use crate::node::forward::{self, ForwardRefused, outward};
 use crate::node::info::NativeLogin;
 use crate::node::opening::Phase;
 use crate::request::{Program, SessionRequest};
@@ -45,6 +45,17 @@ pub(in crate::node) async fn serve(stream: BoxedStream, shared: Arc<Shared>, log
     shared.opening.failed("no_session");
 }
 
+/// Why a client's connection does not begin.
+#[derive(Debug, thiserror::Error)]
+enum NoHello {
+    #[error("something else came first")]
+    OtherFrame,
+    #[error("nothing came within {seconds} s")]
+    Silent { seconds: u64 },
+    #[error(transparent)]
+    NoFrame(#[from] mux::NoFirstFrame),
+}
+
 async fn greet(mut line: impl Stream, shared: &Arc<Shared>, login: NativeLogin) {
     let began = Instant::now();
     let mut begun = BytesMut::new();
@@ -52,9 +63,9 @@ async fn greet(mut line: impl Stream, shared: &Arc<Shared>, login: NativeLogin) 
     let first = timeout(login_timeout, mux::first_frame(&mut line, &mut begun)).await;
     let hello = match first {
         Ok(Ok(Frame::Hello(hello))) => Ok(hello),
-        Ok(Ok(_)) => Err("something else came first".to_owned()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("nothing came within {} s", login_timeout.as_secs())),
+        Ok(Ok(_)) => Err(NoHello::OtherFrame),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(NoHello::Silent { seconds: login_timeout.as_secs() }),
     };
     let Hello { version, least, window, login: user } = match hello {
         Ok(hello) => hello,
@@ -181,18 +192,14 @@ impl Face {
 
     /// Makes a connection for the client, when it may have it.
     fn direct(&self, id: u32, target: Target, (host, port): (String, u16)) -> Result<(), Breach> {
-        let target = match target {
-            Target::Port { port: 0, .. } => Err("0 is not a port to connect to".to_owned()),
-            target => Ok(target),
-        };
-        let checked = target.and_then(|target| {
+        let checked = target.connectable().map_err(ForwardRefused::from).and_then(|target| {
             let granted = forward::check(&self.shared, target, Direction::Local)?;
             let room = forward::Room::take(&self.shared, &granted.target.to_string())?;
             Ok((granted, room))
         });
         let (granted, room) = match checked {
             Ok(checked) => checked,
-            Err(message) => return self.refuse(id, &message),
+            Err(refused) => return self.refuse(id, &refused.to_string()),
         };
         let from = (!host.is_empty() && host.len() <= 64).then(|| format!("{host}:{port}"));
         let endpoint = self.admit(id, true);
@@ -205,9 +212,9 @@ impl Face {
         {
             let mut listening = listeners(&self.listening);
             let (count, there) = (listening.len(), listening.contains_key(&target));
-            if let Err(message) = inward::has_room(count, there, &target) {
+            if let Err(refused) = inward::has_room(count, there, &target) {
                 drop(listening);
-                let reason = format!("sallyport: {message}");
+                let reason = format!("sallyport: {refused}");
                 return self.mux.answer(&Frame::NotListening { request, reason });
             }
             listening.insert(target.clone(), None);
@@ -227,7 +234,7 @@ impl Face {
                         Frame::Listening { request, port }
                     }
                     Ok(_) => Frame::NotListening { request, reason: "it was cancelled".to_owned() },
-                    Err(message) => Frame::NotListening { request, reason: format!("sallyport: {message}") },
+                    Err(refused) => Frame::NotListening { request, reason: format!("sallyport: {refused}") },
                 }
             };
             // When that cannot be said, the connection is as good as over.

@@ -21,10 +21,10 @@ use super::limits;
 use crate::capabilities::{Offered, Sighting, Whose};
 use crate::inbound::{Gate, Inbox, Pressure};
 use crate::node::backend::{BackEnd, Place};
+use crate::node::error::{EntryRefused, Refused};
 use crate::node::info::ConnectionInfo;
 use crate::node::opening::{Opening, Phase};
 use crate::node::record::SessionRecord;
-use crate::node::reserved::JOIN_LOGIN;
 use crate::node::services::Services;
 use crate::session::{Channel, Output};
 
@@ -35,7 +35,7 @@ pub(in crate::node) enum Access {
     /// May ask to take part in sessions of others; decided for each.
     Joining(Box<Identity>),
     /// An authentic certificate, and no right to enter: reads why, and nothing else.
-    Refused { message: String },
+    Refused(Arc<EntryRefused>),
     /// Whoever it is: the node behind this place decides, limits and records.
     Elsewhere(Arc<dyn Place>),
 }
@@ -310,7 +310,7 @@ impl Shared {
     }
 
     /// Decides again: roles, locks and the certificate's end may have changed since.
-    pub(in crate::node) fn decide(&self) -> Result<(Arc<dyn Place>, Word), String> {
+    pub(in crate::node) fn decide(&self) -> Result<(Arc<dyn Place>, Word), Refused> {
         match self.access.get() {
             Some(Access::Granted(granted)) => {
                 let Granted { identity, login, place, .. } = granted.as_ref();
@@ -330,16 +330,14 @@ impl Shared {
                             event = event.field("rule", rule);
                         }
                         self.refused(event);
-                        Err(refusal.public_message())
+                        Err(refusal.into())
                     }
                 }
             }
             Some(Access::Elsewhere(place)) => Ok((place.clone(), Word::Theirs)),
-            Some(Access::Refused { message }) => Err(message.clone()),
-            Some(Access::Joining(_)) => {
-                Err(format!("the login {} is for joining sessions, and for nothing else", JOIN_LOGIN))
-            }
-            None => Err("log in first".to_owned()),
+            Some(Access::Refused(refused)) => Err(Refused::AtEntry(refused.clone())),
+            Some(Access::Joining(_)) => Err(Refused::OnlyJoins),
+            None => Err(Refused::NotLoggedIn),
         }
     }
 
@@ -371,7 +369,7 @@ impl Shared {
         let (identity, login) = match self.access.get()? {
             Access::Granted(granted) => (&granted.identity, Some(&granted.login)),
             Access::Joining(identity) => (identity.as_ref(), None),
-            Access::Refused { .. } | Access::Elsewhere(_) => return None,
+            Access::Refused(_) | Access::Elsewhere(_) => return None,
         };
         let directory = &self.server.directory;
         directory

@@ -14,21 +14,17 @@ use crate::session::Incoming;
 /// Opens a channel towards the client.
 ///
 /// # Errors
-/// In words, why not.
+/// When the client is gone, or what is opened has a name that is too long.
 pub(in crate::node) fn open(
     mux: &Mux,
     shared: &Arc<Shared>,
     what: Open,
-) -> Result<(mux::Channel, Arc<Inbox>), String> {
+) -> Result<(mux::Channel, Arc<Inbox>), NotOpened> {
     // The number is known when it is open; nothing can have come by then that was not counted.
     mux.open_with(what, |id| {
         let inbox = mux.inbox(&shared.pressure, id);
         let taker = Taking { inbox: inbox.clone(), shared: shared.clone(), carries: true };
         (Arc::new(taker) as Arc<dyn Taker>, inbox)
-    })
-    .map_err(|error| match error {
-        NotOpened::Gone => "the client is gone".to_owned(),
-        NotOpened::TooLong(error) => error.to_string(),
     })
 }
 

@@ -13,6 +13,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use super::error::{ForwardRefused, NoChannel, NotMade};
 use super::{About, CONNECT_TIMEOUT, Passage, Room, check};
 use crate::BoxedStream;
 use crate::client::Endpoint;
@@ -114,9 +115,9 @@ impl Caller {
 
     /// Opens a channel: by SSH when the client has let it in, natively at once. A client that does not let that in closes
     /// it.
-    async fn open(&self, opening: &Opening) -> Result<ChannelEndpoint, String> {
+    async fn open(&self, opening: &Opening) -> Result<ChannelEndpoint, NoChannel> {
         match &self.opener {
-            Opener::Ssh(handle) => self.open_ssh(handle, opening).await.map_err(|error| error.to_string()),
+            Opener::Ssh(handle) => Ok(self.open_ssh(handle, opening).await?),
             Opener::Native(mux) => {
                 let (channel, inbox) = taking::open(mux, &self.shared, what(opening.clone()))?;
                 Ok(ChannelEndpoint::native(channel, inbox, self.shared.clone()))
@@ -173,12 +174,16 @@ impl Drop for Listening {
 /// Whether a connection that listens on so many places may listen on one more.
 ///
 /// # Errors
-/// What the person reads when not.
-pub(in crate::node) fn has_room(listening: usize, there: bool, target: &Target) -> Result<(), String> {
+/// [`ForwardRefused::TooManyListeners`] or [`ForwardRefused::Listens`].
+pub(in crate::node) fn has_room(
+    listening: usize,
+    there: bool,
+    target: &Target,
+) -> Result<(), ForwardRefused> {
     if listening >= MAX_LISTENERS {
-        Err(format!("this connection listens on {MAX_LISTENERS} places already"))
+        Err(ForwardRefused::TooManyListeners { most: MAX_LISTENERS })
     } else if there {
-        Err(format!("this connection listens on {target} already"))
+        Err(ForwardRefused::Listens(target.clone()))
     } else {
         Ok(())
     }
@@ -187,22 +192,21 @@ pub(in crate::node) fn has_room(listening: usize, there: bool, target: &Target) 
 /// Listens for a client.
 ///
 /// # Errors
-/// What the person reads when the roles or the system do not allow it.
-pub(in crate::node) async fn listen(client: Caller, target: Target) -> Result<Listening, String> {
+/// When the roles or the system do not allow it.
+pub(in crate::node) async fn listen(client: Caller, target: Target) -> Result<Listening, ForwardRefused> {
     let shared = &client.shared;
     let granted = check(shared, target, Direction::Remote)?;
     let asked = granted.target.clone();
     let event = |code| shared.event(code).field("direction", Direction::Remote.as_str());
     let listening = match timeout(CONNECT_TIMEOUT, granted.place.listen(&asked)).await {
-        Ok(Ok(listening)) => Ok(listening),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs())),
+        Ok(made) => made.map_err(NotMade::from),
+        Err(_) => Err(NotMade::Silent { seconds: CONNECT_TIMEOUT.as_secs() }),
     };
     let listener = listening.map_err(|reason| {
         let failed = event(Code::SessionListen).field("target", asked.to_string().as_str());
         let message = format!("cannot listen: {reason}");
         shared.server.sink.emit(failed.message(message).field("success", false));
-        format!("cannot listen on {asked}: {reason}")
+        ForwardRefused::Listen { target: asked.clone(), reason }
     })?;
     let port = listener.port();
     let bound = asked.clone().with_port(port);

@@ -5,6 +5,7 @@ use sallyport_audit::Code;
 use sallyport_audit::recording::Direction;
 use tokio::time::timeout;
 
+use super::error::NotMade;
 use super::{About, CONNECT_TIMEOUT, Granted, Passage, Room};
 use crate::node::backend::Connected;
 use crate::node::endpoint::ChannelEndpoint;
@@ -22,9 +23,8 @@ pub(in crate::node) async fn run(
     let shared = endpoint.shared.clone();
     let name = granted.target.to_string();
     let connected = match timeout(CONNECT_TIMEOUT, granted.place.connect(&granted.target)).await {
-        Ok(Ok(connected)) => Ok(connected),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs())),
+        Ok(made) => made.map_err(NotMade::from),
+        Err(_) => Err(NotMade::Silent { seconds: CONNECT_TIMEOUT.as_secs() }),
     };
     let mut about = About { direction: Direction::Local, target: name.clone(), from, peer: None };
     match connected {
@@ -41,8 +41,10 @@ pub(in crate::node) async fn run(
                 .field("success", false);
             shared.server.sink.emit(event);
             endpoint.inbox.refuse();
-            let reason =
-                if granted.decided_here { format!("cannot connect to {name}: {reason}") } else { reason };
+            let reason = match granted.decided_here {
+                true => format!("cannot connect to {name}: {reason}"),
+                false => reason.to_string(),
+            };
             endpoint.keep_out(reply, reason).await;
         }
     }

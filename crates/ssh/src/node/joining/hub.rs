@@ -16,6 +16,7 @@ use sallyport_session::Participant;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::error::JoinError;
 use crate::node::record::SessionRecord;
 use crate::session::{Channel, Exit, Gone, HANDED_PIECES, Incoming, Input, Output, Size};
 
@@ -131,10 +132,14 @@ impl Hub {
     }
 
     /// Somebody comes in.
-    pub(super) fn enter(&self, who: Participant, size: Option<Size>) -> Result<(u64, Arc<Notify>), String> {
+    pub(super) fn enter(
+        &self,
+        who: Participant,
+        size: Option<Size>,
+    ) -> Result<(u64, Arc<Notify>), JoinError> {
         let mut state = self.state();
         if state.members.len() >= MOST {
-            return Err(format!("{MOST} people take part in this session already"));
+            return Err(JoinError::Full { most: MOST });
         }
         state.next += 1;
         let number = state.next;

@@ -3,12 +3,13 @@
 //! The login is reserved: nobody has sessions of their own by it. Whose certificate it is and what the roles say about
 //! joining is decided here, on the node, for the session that is named, and again whenever roles or locks change.
 
+mod error;
 mod hub;
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sallyport_access::{Identity, JoinTarget, SessionId};
+use sallyport_access::{Identity, JoinTarget, Refusal, SessionId};
 use sallyport_access::{JoinMode, JoinPermit};
 use sallyport_audit::recording::SessionMetadata;
 use sallyport_audit::{Code, Event};
@@ -16,6 +17,7 @@ use sallyport_session::Participant;
 use time::OffsetDateTime;
 use tokio::time::{sleep, timeout};
 
+use error::JoinError;
 pub(super) use hub::Hub;
 use hub::Next;
 
@@ -45,7 +47,8 @@ enum Leaving {
 /// Serves a channel of somebody who joins.
 pub(super) async fn serve(endpoint: ChannelEndpoint, wanted: Wanted, identity: Identity) {
     let shared = endpoint.shared.clone();
-    let refuse = |message: String| {
+    let refuse = |error: JoinError| {
+        let message = error.to_string();
         shared.refused(shared.event(Code::SessionRefused).message(&message));
         message
     };
@@ -55,18 +58,17 @@ pub(super) async fn serve(endpoint: ChannelEndpoint, wanted: Wanted, identity: I
     };
     let (id, mode) = match asked(&line) {
         Ok(asked) => asked,
-        Err(message) => return endpoint.refuse(&message).await,
+        Err(error) => return endpoint.refuse(&error.to_string()).await,
     };
     let Some(entry) = shared.server.running.find(|one| one.about().session_id == id) else {
-        let message = format!("no session {id} runs on this node; see: sallyport sessions ls");
-        return endpoint.refuse(&refuse(message)).await;
+        return endpoint.refuse(&refuse(JoinError::NotRunning(id))).await;
     };
     let permit = match may(&endpoint, &identity, &entry, mode) {
         Ok(permit) => permit,
-        Err(message) => return endpoint.refuse(&refuse(message)).await,
+        Err(refusal) => return endpoint.refuse(&refuse(refusal.into())).await,
     };
     let Some(hub) = entry.hub() else {
-        return endpoint.refuse(&refuse("only sessions with a terminal can be joined".to_owned())).await;
+        return endpoint.refuse(&refuse(JoinError::NoTerminal)).await;
     };
     let user = identity.display_name();
     let since = OffsetDateTime::now_utc();
@@ -75,7 +77,7 @@ pub(super) async fn serve(endpoint: ChannelEndpoint, wanted: Wanted, identity: I
     let who = Participant { user: user.clone(), mode, since };
     let (number, arrived) = match hub.enter(who, size) {
         Ok(entered) => entered,
-        Err(message) => return endpoint.refuse(&refuse(message)).await,
+        Err(error) => return endpoint.refuse(&refuse(error)).await,
     };
     let about = entry.about();
     let event = |code| -> Event {
@@ -132,17 +134,16 @@ pub(super) async fn serve(endpoint: ChannelEndpoint, wanted: Wanted, identity: I
 }
 
 /// `SESSION [MODE]`.
-fn asked(line: &str) -> Result<(SessionId, JoinMode), String> {
-    let usage = "say which session: ssh -t sallyport-join@NODE SESSION [observer|peer|moderator]; see: sallyport sessions ls";
+fn asked(line: &str) -> Result<(SessionId, JoinMode), JoinError> {
     let mut words = line.split_whitespace();
-    let (id, mode) = (words.next().ok_or(usage)?, words.next());
+    let (id, mode) = (words.next().ok_or(JoinError::Usage)?, words.next());
     if words.next().is_some() {
-        return Err(usage.to_owned());
+        return Err(JoinError::Usage);
     }
-    let id = id.parse::<SessionId>().map_err(|error| format!("{error}; {usage}"))?;
+    let id = id.parse::<SessionId>()?;
     let mode = match mode {
         None => JoinMode::Observer,
-        Some(text) => *JoinMode::ALL.iter().find(|mode| mode.as_str() == text).ok_or(usage)?,
+        Some(text) => *JoinMode::ALL.iter().find(|mode| mode.as_str() == text).ok_or(JoinError::Usage)?,
     };
     Ok((id, mode))
 }
@@ -153,14 +154,11 @@ fn may(
     identity: &Identity,
     entry: &RunningSession,
     mode: JoinMode,
-) -> Result<JoinPermit, String> {
+) -> Result<JoinPermit, Refusal> {
     let directory = &endpoint.shared.server.directory;
     let node = directory.node();
     let session = JoinTarget { node: &node, owner: &entry.about().user, owner_roles: entry.owner_roles() };
-    directory
-        .policies()
-        .may_join(identity, session, mode, &directory.locks(), OffsetDateTime::now_utc())
-        .map_err(|refusal| refusal.public_message())
+    directory.policies().may_join(identity, session, mode, &directory.locks(), OffsetDateTime::now_utc())
 }
 
 /// Waits until they may not take part any more: a role or lock changed, or the certificate ended.
@@ -177,8 +175,8 @@ async fn not_any_more(
     tokio::pin!(expiry);
     loop {
         // Asked after subscribing: something may have changed since they were let in.
-        if let Err(message) = may(endpoint, identity, entry, mode) {
-            return message;
+        if let Err(refusal) = may(endpoint, identity, entry, mode) {
+            return refusal.public_message();
         }
         tokio::select! {
             changed = changes.changed() => if changed.is_err() {
@@ -305,7 +303,7 @@ mod tests {
         assert_eq!(asked(&format!("{id}")), Ok((id, JoinMode::Observer)));
         assert_eq!(asked(&format!(" {id}  peer ")), Ok((id, JoinMode::Peer)));
         for wrong in ["", "web-1", &format!("{id} root"), &format!("{id} peer please")] {
-            assert!(asked(wrong).unwrap_err().contains("sallyport sessions ls"), "{wrong}");
+            assert!(asked(wrong).unwrap_err().to_string().contains("sallyport sessions ls"), "{wrong}");
         }
     }
 }

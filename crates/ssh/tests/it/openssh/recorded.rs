@@ -21,7 +21,7 @@ use sallyport_ssh::BoxedStream;
 use sallyport_ssh::client::Credentials;
 use sallyport_ssh::node::{
     AgentLogin, ConnectionInfo, Directory, HostIdentity, LoginBy, NodeConfig, NodeServer, ServerProof,
-    Upstream,
+    Upstream, UpstreamError,
 };
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -79,15 +79,21 @@ impl std::fmt::Debug for Behind {
 
 #[async_trait]
 impl Upstream for Behind {
-    async fn dial(&self) -> Result<BoxedStream, String> {
-        let stream = TcpStream::connect(self.address).await.map_err(|error| error.to_string())?;
+    async fn dial(&self) -> Result<BoxedStream, UpstreamError> {
+        let stream = TcpStream::connect(self.address).await;
+        let stream = stream.map_err(|error| UpstreamError::Unreached(error.into()))?;
         stream.set_nodelay(true).unwrap();
         Ok(Box::new(stream))
     }
     fn proof(&self) -> ServerProof {
         self.proof.clone()
     }
-    async fn credentials(&self, user: &Identity, shown: &str, login: &Login) -> Result<Credentials, String> {
+    async fn credentials(
+        &self,
+        user: &Identity,
+        shown: &str,
+        login: &Login,
+    ) -> Result<Credentials, UpstreamError> {
         assert_eq!(user.display_name(), "alice");
         assert!(shown.contains("-cert-v01@openssh.com "), "{shown}");
         assert_eq!(login.as_str(), self.login);
