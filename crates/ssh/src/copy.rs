@@ -12,9 +12,10 @@ mod remote;
 mod upload;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 pub use error::{CopyError, DestinationProblem, ServiceError};
+use parking_lot::Mutex;
 pub use remote::Remote;
 
 use error::FileError;
@@ -123,7 +124,7 @@ impl Tally {
     }
 
     fn with(&self, act: impl FnOnce(&mut Outcome)) {
-        act(&mut self.outcome.lock().unwrap_or_else(PoisonError::into_inner));
+        act(&mut self.outcome.lock());
     }
 
     fn failed(&self, path: impl Into<String>, reason: impl Into<String>) {
@@ -150,6 +151,6 @@ impl Tally {
     }
 
     fn finish(self) -> Outcome {
-        self.outcome.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.outcome.into_inner()
     }
 }

@@ -18,10 +18,11 @@ mod entering;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::RwLock;
 use russh::keys::PrivateKey;
 use russh::{MethodKind, MethodSet, SshId};
 use sallyport_ca::CaError;
@@ -105,7 +106,7 @@ impl Jump {
     /// As [`Jump::new`]; the old ones stay in use then.
     pub fn replace_host_key(&self, host_key: &str, host_certificate: &str) -> Result<(), JumpError> {
         let ssh = Face::new(&self.config, host_key, host_certificate)?;
-        *self.ssh.write().unwrap_or_else(PoisonError::into_inner) = ssh;
+        *self.ssh.write() = ssh;
         Ok(())
     }
 
@@ -140,7 +141,7 @@ impl Jump {
         if self.draining.is_cancelled() {
             return Err(JumpError::Draining);
         }
-        let face = self.ssh.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let face = self.ssh.read().clone();
         // Asked for every connection, so that a change of suite is felt at once.
         let demand = self.dial.trust().suite().key_exchange();
         let span = info_span!("ssh_jump", peer = %client, user = tracing::field::Empty);

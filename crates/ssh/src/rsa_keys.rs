@@ -5,8 +5,9 @@
 //! never given to the library. It gets one that has only the public half, and their [`HostSigner`] signs.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::{Mutex, MutexGuard};
 use rsa_in_ssh::{Backend, Error, Hash, RsaPublicKey};
 use sallyport_ca::CaError;
 use sallyport_ca::keys::{SshKeyPair, ssh_public_key};
@@ -34,7 +35,7 @@ impl fmt::Debug for HostSigner {
 static SIGNERS: Mutex<Vec<Weak<HostSigner>>> = Mutex::new(Vec::new());
 
 fn signers() -> MutexGuard<'static, Vec<Weak<HostSigner>>> {
-    SIGNERS.lock().unwrap_or_else(PoisonError::into_inner)
+    SIGNERS.lock()
 }
 
 /// Registers with the SSH library, once for the process.

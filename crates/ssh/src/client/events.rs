@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use russh::client::{ChannelOpenHandle, DisconnectReason, Handler, Msg, Session};
 use russh::keys::PublicKeyOrCertificate;
 use russh::{Channel, ChannelId, ChannelOpenFailure};
@@ -46,11 +47,11 @@ struct Texts {
 impl Said {
     /// Lets programs of the host through to this display.
     pub(super) fn offer_display(&self, display: Arc<Display>) {
-        *self.display.lock().unwrap_or_else(PoisonError::into_inner) = Some(display);
+        *self.display.lock() = Some(display);
     }
 
     pub(super) fn display(&self) -> Option<Arc<Display>> {
-        self.display.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.display.lock().clone()
     }
 
     /// The banners so far: servers explain refusals there.
@@ -76,7 +77,7 @@ impl Said {
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Texts) -> T) -> T {
-        act(&mut self.texts.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.texts.lock())
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! They have a target of their own, so that one filter takes them all. Where none is set, a span is one look at a flag.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::io::AsyncRead;
 use tokio_util::io::InspectReader;
 use tracing::{Span, info_span};
@@ -45,14 +46,15 @@ impl Exchange {
     }
 
     fn become_span(&self, next: Span) {
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        *self.current.lock() = next;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
+    use parking_lot::Mutex;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tracing::span;
     use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
@@ -65,11 +67,11 @@ mod tests {
 
     impl<S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>> Layer<S> for Seen {
         fn on_new_span(&self, attributes: &span::Attributes<'_>, _: &span::Id, _: Context<'_, S>) {
-            self.0.lock().unwrap().push(format!("+{}", attributes.metadata().name()));
+            self.0.lock().push(format!("+{}", attributes.metadata().name()));
         }
 
         fn on_close(&self, id: span::Id, context: Context<'_, S>) {
-            self.0.lock().unwrap().push(format!("-{}", context.span(&id).unwrap().name()));
+            self.0.lock().push(format!("-{}", context.span(&id).unwrap().name()));
         }
     }
 
@@ -80,13 +82,13 @@ mod tests {
         let (here, mut there) = tokio::io::duplex(64);
         let exchange = Exchange::begin();
         let mut stream = exchange.watch(here);
-        assert_eq!(*seen.0.lock().unwrap(), ["+ssh.version"]);
+        assert_eq!(*seen.0.lock(), ["+ssh.version"]);
         there.write_all(b"SS").await.unwrap();
         stream.read_exact(&mut [0; 2]).await.unwrap();
         there.write_all(b"H-").await.unwrap();
         stream.read_exact(&mut [0; 2]).await.unwrap();
-        assert_eq!(*seen.0.lock().unwrap(), ["+ssh.version", "+ssh.key_exchange", "-ssh.version"]);
+        assert_eq!(*seen.0.lock(), ["+ssh.version", "+ssh.key_exchange", "-ssh.version"]);
         exchange.end();
-        assert_eq!(seen.0.lock().unwrap().last().unwrap(), "-ssh.key_exchange");
+        assert_eq!(seen.0.lock().last().unwrap(), "-ssh.key_exchange");
     }
 }

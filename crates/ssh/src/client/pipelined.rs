@@ -6,8 +6,9 @@ mod halves;
 mod stream;
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use sallyport_ca::CaError;
 use sallyport_ca::keys::ssh_signature;
 use sallyport_sal::Signer;
@@ -147,7 +148,7 @@ impl Line {
     /// Sends keys, login and session in one flight, and waits until the channel is open. `None` when there was a session
     /// before, or the connection is gone.
     pub(super) async fn start(&self, request: SessionRequest) -> Option<Result<Halves, ClientError>> {
-        let start = self.start.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let start = self.start.lock().take()?;
         let (typed, typing) = mpsc::channel(QUEUED_PIECES);
         let requests = Arc::new(Requests::default());
         let (showing, output) = mpsc::channel(PIECES_AHEAD);
@@ -163,7 +164,7 @@ impl Line {
 
     /// Whether a session was started.
     pub(super) fn is_used(&self) -> bool {
-        self.start.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.start.lock().is_none()
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -4,9 +4,10 @@
 //! the other. So the words wait here for the openings under way, and no more of them than there are such openings.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -39,7 +40,7 @@ pub(super) struct Opening(Refusals);
 
 impl Refusals {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 
     /// To be called before a channel is asked for.

@@ -1,9 +1,10 @@
 //! The connections that this side has asked the host for, and where they go.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use russh::client::{ChannelOpenHandle, Msg};
 use russh::{Channel, ChannelOpenFailure};
 use tokio::io::DuplexStream;
@@ -37,7 +38,7 @@ pub(super) enum Wanted {
 
 impl Remotes {
     pub(super) fn wanted(&self) -> MutexGuard<'_, HashMap<Endpoint, Wanted>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// What was asked for there.

@@ -2,8 +2,8 @@
 //! sends them has a cut, or a signal of its own, to hear meanwhile.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tracing::debug;
 
@@ -79,7 +79,7 @@ impl Requests {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
@@ -21,7 +22,7 @@ impl Gate {
     }
 
     fn pause(&self) -> MutexGuard<'_, Option<Pause>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {

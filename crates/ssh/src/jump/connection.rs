@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session};
 use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Disconnect, Pty};
 use sallyport_sal::HybridKeyExchange;
@@ -169,7 +170,7 @@ async fn supervise<S: Stream + 'static>(
             let handle = handle.clone();
             let sent_away = &sent_away;
             async move {
-                *sent_away.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+                *sent_away.lock() = Some(reason);
                 let farewell = handle.disconnect(Disconnect::ByApplication, text, String::new());
                 let _ = tokio::time::timeout(std::time::Duration::from_secs(1), farewell).await;
                 // Time for the words to leave before the cut.
@@ -208,7 +209,7 @@ async fn supervise<S: Stream + 'static>(
         ended = &mut session => ended,
         () = watch => Ok(()),
     };
-    match (sent_away.into_inner().unwrap_or_else(PoisonError::into_inner), ended) {
+    match (sent_away.into_inner(), ended) {
         (Some(reason), _) => Err(reason),
         (None, Ok(()) | Err(JumpError::Ssh(russh::Error::Disconnect | russh::Error::HUP))) => Ok(()),
         (None, Err(error)) => Err(error),

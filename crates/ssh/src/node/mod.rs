@@ -43,10 +43,11 @@ mod wanted;
 mod x11;
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::RwLock;
 use russh::server::Config;
 use sallyport_audit::Sink;
 use sallyport_audit::recording::Recorders;
@@ -178,8 +179,7 @@ impl NodeServer {
 
     /// Proves itself by another key or certificate from the next connection on.
     pub fn set_host(&self, host: &HostIdentity) {
-        *self.0.ssh.write().unwrap_or_else(PoisonError::into_inner) =
-            Face::new(&self.0.services.config, host);
+        *self.0.ssh.write() = Face::new(&self.0.services.config, host);
     }
 
     /// Serves one connection to its end.
@@ -268,7 +268,7 @@ impl NodeServer {
     }
 
     fn face(&self) -> Face {
-        self.0.ssh.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.ssh.read().clone()
     }
 
     /// The sessions that run, to be listed and ended.

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tracing::{Span, info_span};
 
 use crate::client::PHASE;
@@ -53,7 +53,7 @@ impl Opening {
         if !self.lasts.load(Ordering::Relaxed) {
             return;
         }
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if let Some(lasting) = state.as_mut().filter(|lasting| lasting.phase < phase) {
             let _current = span(phase, &lasting.whole);
             (lasting.phase, lasting._current) = (phase, _current);
@@ -74,7 +74,7 @@ impl Opening {
         if !self.lasts.swap(false, Ordering::Relaxed) {
             return;
         }
-        let lasting = self.state.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let lasting = self.state.lock().take();
         if let (Some(lasting), Some(why)) = (lasting, error) {
             lasting.whole.record("error.type", why);
         }
@@ -106,7 +106,7 @@ mod tests {
 
     impl<S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>> Layer<S> for Seen {
         fn on_close(&self, id: tracing::span::Id, context: Context<'_, S>) {
-            self.0.lock().unwrap().push(context.span(&id).unwrap().name().to_owned());
+            self.0.lock().push(context.span(&id).unwrap().name().to_owned());
         }
     }
 
@@ -124,7 +124,7 @@ mod tests {
         opening.failed("late");
         opening.reached(Phase::Program);
         let expected = ["ssh.version", "ssh.key_exchange", "ssh.authentication", "ssh.program", "whole"];
-        let mut ended = seen.0.lock().unwrap().clone();
+        let mut ended = seen.0.lock().clone();
         ended.sort_unstable();
         let mut expected = expected.to_vec();
         expected.sort_unstable();
@@ -135,6 +135,6 @@ mod tests {
     fn without_a_span_nothing_lasts() {
         let opening = Opening::begin(Span::none(), Phase::Hello);
         opening.reached(Phase::Program);
-        assert!(!opening.lasts.load(Ordering::Relaxed) && opening.state.lock().unwrap().is_none());
+        assert!(!opening.lasts.load(Ordering::Relaxed) && opening.state.lock().is_none());
     }
 }

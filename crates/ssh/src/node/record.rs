@@ -1,10 +1,11 @@
 //! What an SSH session leaves behind: its recording and its events.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use data_encoding::HEXLOWER;
+use parking_lot::Mutex;
 use sallyport_access::{RecordAt, RecordInput};
 use sallyport_audit::recording::{self, Body, Recorders};
 use sallyport_audit::{Code, Event, Sink};
@@ -52,7 +53,7 @@ impl SessionRecord {
 
     /// How many bytes the client has sent, and their SHA-256 in hexadecimal; none where a person types, or files are told of.
     pub(super) fn given(&self) -> Option<(u64, String)> {
-        let given = self.given.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let given = self.given.as_ref()?.lock();
         Some((given.bytes, HEXLOWER.encode(&given.hash.clone().finish())))
     }
 
@@ -85,7 +86,7 @@ impl Deref for SessionRecord {
 impl Observer for SessionRecord {
     async fn happened(&self, what: Happening) -> Result<(), Stop> {
         if let (Happening::Input(bytes), Some(given)) = (&what, &self.given) {
-            let mut given = given.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut given = given.lock();
             given.bytes += bytes.len() as u64;
             given.hash.update(bytes);
         }

@@ -132,12 +132,12 @@ mod tests {
     }
 
     /// What is told of a session, for a test.
-    struct Told(std::sync::Mutex<Vec<Happening>>);
+    struct Told(parking_lot::Mutex<Vec<Happening>>);
 
     #[async_trait::async_trait]
     impl Observer for Told {
         async fn happened(&self, what: Happening) -> Result<(), super::super::Stop> {
-            self.0.lock().unwrap().push(what);
+            self.0.lock().push(what);
             Ok(())
         }
     }
@@ -146,7 +146,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn hundreds_of_sessions_that_end_at_once_share_their_looks() {
         const SESSIONS: u64 = 300;
-        let (ends, told) = (Ends::default(), Arc::new(Told(std::sync::Mutex::default())));
+        let (ends, told) = (Ends::default(), Arc::new(Told(parking_lot::Mutex::default())));
         let owner = nix::unistd::geteuid().as_raw();
         let mut sessions = Vec::new();
         for number in 0..SESSIONS {
@@ -165,7 +165,7 @@ mod tests {
             ends.tasks.spawn(see_out(child, group, true, Duration::from_secs(60), observer, sweeper));
         }
         ends.over().await;
-        assert!(told.0.lock().unwrap().is_empty());
+        assert!(told.0.lock().is_empty());
         let looks = ends.sweeper.looks();
         assert!(
             (1..=SESSIONS / 4).contains(&looks),

@@ -9,9 +9,9 @@ use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 
 /// Where the records are.
@@ -82,7 +82,7 @@ impl Login {
         let last = last_record(&line, &host);
         let login = Self { records: records.clone(), line, pid: who.pid };
         login.write(&record);
-        let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = WRITING.lock();
         complain(
             &records.lastlog,
             locked(&records.lastlog)
@@ -92,7 +92,7 @@ impl Login {
     }
 
     fn write(&self, record: &[u8; RECORD_BYTES]) {
-        let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = WRITING.lock();
         complain(&self.records.utmp, replace(&self.records.utmp, record));
         complain(&self.records.wtmp, append(&self.records.wtmp, record));
     }

@@ -10,9 +10,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::net::RecvFlags;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -108,9 +109,8 @@ async fn see_off(shared: &Weak<Shared>, number: u32, mut ended: Signal) {
 }
 
 impl Shared {
-    /// Nobody panics with it locked, and if one did, what it holds would be whole.
     fn slot(&self) -> MutexGuard<'_, Option<Waiting>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     /// The process that waits, once it has said so.

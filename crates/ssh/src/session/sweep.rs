@@ -8,10 +8,11 @@
 //! where that is, and can keep the reader waiting (a page of a file system of its own).
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -117,7 +118,7 @@ impl<T: Clone + Send + 'static> Looks<T> {
 
 impl<T> Looks<T> {
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -141,7 +142,7 @@ impl Sweeper {
         F: Fn() -> Named + Send + 'static,
     {
         let looks = {
-            let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut named = self.named.lock();
             Arc::clone(named.entry(owner).or_default())
         };
         timeout(NAMES_PATIENCE, looks.ask(look)).await.ok().flatten().unwrap_or_default()
@@ -150,7 +151,7 @@ impl Sweeper {
     /// How often it was looked at all processes.
     #[cfg(test)]
     pub(super) fn looks(&self) -> u64 {
-        let named = self.named.lock().unwrap();
+        let named = self.named.lock();
         let named = named.values().map(|looks| looks.begun.load(Ordering::Relaxed)).sum::<u64>();
         self.running.begun.load(Ordering::Relaxed) + named
     }
@@ -176,7 +177,7 @@ mod tests {
         let gone = Arc::new(Mutex::new(gone));
         let look = move || {
             begun.send(()).unwrap();
-            let _ = gone.lock().unwrap().recv();
+            let _ = gone.lock().recv();
             T::default()
         };
         (look, Held { go, begins })

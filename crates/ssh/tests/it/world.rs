@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use sallyport_access::{
     ClusterName, HostId, HostRole, Identity, Lock, Login, Node, NodeKind, NodeName, Policies, Principal,
     Role, RoleName, Traits, UserName,
@@ -57,19 +58,19 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn trust_now(&self) -> Arc<Trust> {
-        self.trust.lock().unwrap().clone()
+        self.trust.lock().clone()
     }
 }
 
 impl Directory for Cluster {
     fn trust(&self) -> Arc<Trust> {
-        self.trust.lock().unwrap().clone()
+        self.trust.lock().clone()
     }
     fn policies(&self) -> Arc<Policies> {
-        self.policies.lock().unwrap().clone()
+        self.policies.lock().clone()
     }
     fn locks(&self) -> Arc<[Lock]> {
-        self.locks.lock().unwrap().clone()
+        self.locks.lock().clone()
     }
     fn node(&self) -> Arc<Node> {
         self.node.clone()
@@ -78,7 +79,7 @@ impl Directory for Cluster {
         self.changes.subscribe()
     }
     fn saw(&self, sighting: Sighting) {
-        self.seen.lock().unwrap().push(sighting);
+        self.seen.lock().push(sighting);
     }
 }
 
@@ -369,13 +370,13 @@ impl World {
     }
 
     pub(crate) fn set_suite(&self, suite: Suite) {
-        let mut trust = self.cluster.trust.lock().unwrap();
+        let mut trust = self.cluster.trust.lock();
         *trust = under(&trust, suite);
     }
 
     pub(crate) fn set_locks(&self, locks: &[&str]) {
         let locks: Vec<Lock> = locks.iter().map(|text| Lock::parse(text).unwrap()).collect();
-        *self.cluster.locks.lock().unwrap() = Arc::from(locks);
+        *self.cluster.locks.lock() = Arc::from(locks);
         self.cluster.changes.send_modify(|count| *count += 1);
     }
 

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use tracing::{Instrument, debug, debug_span, warn};
@@ -47,7 +48,7 @@ struct Questions {
 
 impl Questions {
     fn waiting(&self) -> MutexGuard<'_, Askers> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     fn answer(&self, request: u32, answer: Answer) -> Result<(), Breach> {

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::client::Exit;
 use crate::native::frame::{Frame, Lacks};
@@ -85,7 +86,7 @@ impl Queue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Waits for the next thing; one task does.

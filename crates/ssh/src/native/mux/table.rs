@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::batch::Batch;
@@ -102,7 +103,7 @@ impl Mux {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 
     /// Channels that are open.

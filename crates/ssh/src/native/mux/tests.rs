@@ -1,7 +1,8 @@
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -21,19 +22,19 @@ struct Kept {
 
 impl Taker for Kept {
     fn data(&self, _: bool, bytes: Bytes) {
-        self.bytes.lock().unwrap().extend_from_slice(&bytes);
+        self.bytes.lock().extend_from_slice(&bytes);
         self.came.notify_one();
     }
     fn eof(&self) {
-        self.ended.lock().unwrap().push("eof");
+        self.ended.lock().push("eof");
         self.came.notify_one();
     }
     fn closed(&self) {
-        self.ended.lock().unwrap().push("closed");
+        self.ended.lock().push("closed");
         self.came.notify_one();
     }
     fn gone(&self, refused: Option<String>) {
-        self.ended.lock().unwrap().push(if refused.is_some() { "refused" } else { "gone" });
+        self.ended.lock().push(if refused.is_some() { "refused" } else { "gone" });
         self.came.notify_one();
     }
     fn frame(&self, _: Frame) {}
@@ -54,11 +55,11 @@ impl Kept {
     }
 
     fn len(&self) -> usize {
-        self.bytes.lock().unwrap().len()
+        self.bytes.lock().len()
     }
 
     fn ended(&self) -> Vec<&'static str> {
-        self.ended.lock().unwrap().clone()
+        self.ended.lock().clone()
     }
 }
 
@@ -79,7 +80,7 @@ impl Role for Admitting {
         }
         let kept = Arc::<Kept>::default();
         let channel = self.mux.admit(id, kept.clone());
-        self.admitted.lock().unwrap().push((channel, kept));
+        self.admitted.lock().push((channel, kept));
         Ok(())
     }
 }
@@ -107,7 +108,7 @@ fn opened(mux: &Mux) -> (Channel, Arc<Kept>) {
 
 async fn first(admitted: &Admitted) -> Arc<Kept> {
     loop {
-        if let Some((_, kept)) = admitted.lock().unwrap().first() {
+        if let Some((_, kept)) = admitted.lock().first() {
             return kept.clone();
         }
         tokio::task::yield_now().await;
@@ -125,10 +126,10 @@ async fn what_is_sent_before_an_answer_arrives_in_order_and_both_close() {
     assert!(channel.data(false, Bytes::from_static(b"late")).await.is_err());
     let far = first(&admitted).await;
     far.until(|kept| kept.ended() == ["eof", "closed"]).await;
-    let bytes = far.bytes.lock().unwrap().clone();
+    let bytes = far.bytes.lock().clone();
     assert_eq!((bytes.len(), bytes[99_999], bytes[100_000]), (120_000, 1, 2));
     assert_eq!((client.channels(), node.channels()), (1, 1));
-    admitted.lock().unwrap().clear();
+    admitted.lock().clear();
     kept.until(|kept| kept.ended() == ["closed"]).await;
     assert_eq!((client.channels(), node.channels()), (0, 0));
 }
@@ -147,11 +148,11 @@ async fn who_does_not_read_stops_its_own_channel_alone() {
     let far = first(&admitted).await;
     assert_eq!(far.len(), FIRST_WINDOW as usize);
     other.data(false, Bytes::from_static(b"prompt")).await.unwrap();
-    let beside = admitted.lock().unwrap()[1].1.clone();
+    let beside = admitted.lock()[1].1.clone();
     beside.until(|kept| kept.len() == 6).await;
     // Once it is read, it goes on.
     let (mux, id) = {
-        let admitted = admitted.lock().unwrap();
+        let admitted = admitted.lock();
         (admitted[0].0.mux().clone(), admitted[0].0.id())
     };
     mux.taken(id, FIRST_WINDOW as usize);
@@ -194,7 +195,7 @@ async fn bulk_both_ways_at_once_gets_through_a_narrow_stream() {
     let (client, _node, admitted) = pair(true);
     let (channel, kept) = opened(&client);
     first(&admitted).await;
-    let (far_channel, far) = admitted.lock().unwrap().pop().unwrap();
+    let (far_channel, far) = admitted.lock().pop().unwrap();
     let total = 3_000_000;
     let send = |channel: Channel| async move {
         for _ in 0..total / 30_000 {

@@ -1,9 +1,10 @@
 //! What a client asks for by the native protocol.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::BytesMut;
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_audit::Code;
 use sallyport_audit::recording::Direction;
 use tokio::time::{Instant, timeout};
@@ -260,7 +261,7 @@ impl Drop for Face {
 }
 
 fn listeners(of: &Listeners) -> MutexGuard<'_, HashMap<Target, Option<Listening>>> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+    of.lock()
 }
 
 fn target(endpoint: Endpoint) -> Target {

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use russh::ChannelId;
 use sallyport_access::Permit;
 use sallyport_access::{Identity, Login};
@@ -172,7 +173,7 @@ impl Shared {
     }
 
     fn opened(&self) -> MutexGuard<'_, HashMap<ChannelId, Slot>> {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+        self.opened.lock()
     }
 
     /// Ends the connection and its sessions, and tells the person why.
@@ -185,7 +186,7 @@ impl Shared {
     }
 
     fn live(&self) -> MutexGuard<'_, Vec<Weak<Live>>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+        self.live.lock()
     }
 
     pub(in crate::node) fn sessions_running(&self) -> usize {

@@ -6,11 +6,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU16;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use sallyport_audit::recording::Body;
 use sallyport_session::Participant;
 use tokio::sync::Notify;
@@ -95,7 +96,7 @@ impl Hub {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Whether what is typed is recorded.

@@ -1,10 +1,11 @@
 //! A session under way on a server elsewhere: input there, output back, and what the recording is told of it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
@@ -249,7 +250,7 @@ impl Carrying<'_> {
         read: impl FnOnce(&mut observe::Observer) -> Result<T, Unreadable>,
     ) -> Result<Option<T>, Early> {
         let Some(files) = &self.files else { return Ok(None) };
-        let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = files.lock();
         read(&mut files)
             .map(Some)
             .map_err(|problem| Early::Cut(format!("this file transfer cannot be recorded: {problem}")))

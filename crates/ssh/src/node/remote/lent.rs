@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 
 use crate::BoxedStream;
 use crate::client::{AgentSource, DisplayError, DisplayOrigin};
@@ -19,7 +20,7 @@ pub(super) struct Lent(Mutex<(usize, Option<Client>)>);
 
 impl Lent {
     fn with<T>(&self, act: impl FnOnce(&mut (usize, Option<Client>)) -> T) -> T {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.0.lock())
     }
 
     /// Lends it for as long as the result lives.

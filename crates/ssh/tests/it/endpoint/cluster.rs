@@ -2,9 +2,10 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use parking_lot::Mutex;
 use sallyport_access::{
     ClusterName, HostId, HostRole, Identity, Login, NodeName, Principal, RoleName, Traits, UserName,
 };
@@ -295,7 +296,7 @@ impl Node {
     }
 
     pub(crate) fn asked(&self) -> Vec<Vec<u8>> {
-        self.asked.lock().unwrap().clone()
+        self.asked.lock().clone()
     }
 
     pub(crate) fn with_tickets(&self, tickets: Tickets) -> Self {
@@ -321,7 +322,7 @@ impl Node {
         let mut stream = accepted.admit(identity.valid_before, early);
         let mut asked = vec![0; ASKED.len()];
         stream.read_exact(&mut asked).await?;
-        self.asked.lock().unwrap().push(asked);
+        self.asked.lock().push(asked);
         stream.write_all(ANSWERED).await?;
         stream.flush().await?;
         stream.shutdown().await?;

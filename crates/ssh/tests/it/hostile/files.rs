@@ -7,7 +7,9 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 pub(crate) const FILE: u32 = 0o100_000;
 pub(crate) const DIRECTORY: u32 = 0o040_000;
@@ -155,12 +157,12 @@ impl FileServer {
 
     /// What is there now.
     pub(crate) fn tree(&self) -> BTreeMap<String, Node> {
-        self.shared.lock().unwrap().tree.clone()
+        self.shared.lock().tree.clone()
     }
 
     /// What clients have asked so far.
     pub(crate) fn heard(&self) -> Vec<Asked> {
-        self.shared.lock().unwrap().heard.clone()
+        self.shared.lock().heard.clone()
     }
 }
 
@@ -235,7 +237,7 @@ impl Connection {
             asked.length = fields.number();
         }
         let locked = Arc::clone(&self.shared);
-        let mut shared = locked.lock().unwrap();
+        let mut shared = locked.lock();
         let count = shared.counts.entry((kind, asked.path.clone())).or_default();
         asked.before = *count;
         *count += 1;

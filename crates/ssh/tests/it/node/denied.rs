@@ -61,8 +61,8 @@ async fn clients_are_seen_once_each_with_what_they_can_do() {
     let mut command = world.client("ssh", "alice");
     command.args(["-o", "KexAlgorithms=ecdh-sha2-nistp521"]).arg(world.destination()).arg("true");
     assert_eq!(output(command).await.status.code(), Some(255));
-    until("two sightings", || (world.cluster.seen.lock().unwrap().len() >= 2).then_some(())).await;
-    let seen = world.cluster.seen.lock().unwrap().clone();
+    until("two sightings", || (world.cluster.seen.lock().len() >= 2).then_some(())).await;
+    let seen = world.cluster.seen.lock().clone();
     assert_eq!(seen.len(), 2, "{seen:?}");
     assert_eq!((&seen[0].whose, &seen[0].refused), (&Some(Whose::User("alice".to_owned())), &None));
     assert!(seen[0].offer.software.starts_with("OpenSSH_"), "{seen:?}");

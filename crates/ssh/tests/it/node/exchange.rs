@@ -43,7 +43,7 @@ async fn a_change_of_suite_is_felt_by_the_next_connection_and_told_in_words() {
         "the client cannot talk to this node: it offers no mlkem768x25519-sha256, which the cluster's suite requires"
     );
     let seen = until("the sighting", || {
-        world.cluster.seen.lock().unwrap().iter().find(|seen| seen.refused.is_some()).cloned()
+        world.cluster.seen.lock().iter().find(|seen| seen.refused.is_some()).cloned()
     })
     .await;
     assert!(seen.offer.software.starts_with("OpenSSH_"), "{seen:?}");

@@ -1,11 +1,12 @@
 //! What only the native protocol has: its flights, and what it makes of clients that break its rules.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
 use sallyport_access::Principal;
 use sallyport_audit::Code;
 use sallyport_ssh::client::{
@@ -36,7 +37,7 @@ enum Who {
 
 impl Counted {
     fn spoke(&self, who: Who) {
-        let mut flights = self.flights.lock().unwrap();
+        let mut flights = self.flights.lock();
         match flights.last_mut() {
             Some((last, pieces)) if *last == who => *pieces += 1,
             _ => flights.push((who, 1)),
@@ -116,7 +117,7 @@ async fn flights_of_a_command(world: &World, with_all: bool) -> Vec<Who> {
             break;
         }
     }
-    let flights = flights.lock().unwrap();
+    let flights = flights.lock();
     flights.iter().map(|(who, _)| *who).collect()
 }
 

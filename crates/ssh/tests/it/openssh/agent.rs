@@ -1,7 +1,8 @@
 //! Logins that the user's own agent signs, on an sshd that trusts the user CA alone.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use sallyport_access::HostRole;
 use sallyport_ca::Trust;
 use sallyport_ca::keys::{SshKeyPair, ssh_signature};
@@ -25,7 +26,7 @@ pub(crate) fn signing(pair: &Pair, trust: &Arc<Trust>, login: &str, refused: &Ar
             }
             match signer.answer(&question.message) {
                 Ok(answer) => drop(question.answer.send(answer.into())),
-                Err(error) => return *refused.lock().unwrap() = error.to_string(),
+                Err(error) => return *refused.lock() = error.to_string(),
             }
         }
     });
@@ -46,9 +47,9 @@ async fn a_users_own_key_signs_the_login_and_is_not_there_to_be_used() {
     assert_eq!(text(&output.stdout), "out []\n");
     let output = ok(world.ssh(&["-tt", NODE, "tty"]).await);
     assert!(text(&output.stdout).contains("/dev/pts/"));
-    assert_eq!(*signed.lock().unwrap(), [("alice".to_owned(), false), ("alice".to_owned(), false)]);
+    assert_eq!(*signed.lock(), [("alice".to_owned(), false), ("alice".to_owned(), false)]);
     world.event("session.exec", |event| event.user == "alice").await;
-    assert_eq!(*refused.lock().unwrap(), "");
+    assert_eq!(*refused.lock(), "");
 
     // The user asked for another login than the proxy does.
     let words = refused.clone();
@@ -59,7 +60,7 @@ async fn a_users_own_key_signs_the_login_and_is_not_there_to_be_used() {
     .await;
     let output = world.ssh(&[NODE, "true"]).await;
     assert!(text(&output.stderr).contains("your agent did not sign the login"), "{}", text(&output.stderr));
-    let said = refused.lock().unwrap().clone();
+    let said = refused.lock().clone();
     assert!(said.contains("more than the login somebody on web-1") && said.contains(&account()), "{said}");
     world.event("session.refused", |event| event.message.contains("did not sign")).await;
 }
@@ -93,7 +94,7 @@ async fn an_agent_that_ssh_forwards_signs_and_goes_no_further() {
     agent.add(&world.path("id"));
     let output = ok(world.run(with_agent(&["-A", NODE, "echo in [$SSH_AUTH_SOCK]"])).await);
     assert_eq!(text(&output.stdout), "in []\n", "the role does not forward it");
-    assert_eq!(*signed.lock().unwrap(), [("alice".to_owned(), true)]);
+    assert_eq!(*signed.lock(), [("alice".to_owned(), true)]);
     assert!(!world.sink.events().iter().any(|event| event.kind == "session.agent_forward"));
 
     // Where a role forwards it, the session has it, too.

@@ -1,8 +1,9 @@
 //! A server that has a certificate for the name that was dialled, and is not the host that was dialled; and a proxy that wants
 //! a session of its own where it is.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use sallyport_access::HostRole;
 use sallyport_ssh::client::{ClientError, connect_pipelined};
 
@@ -43,6 +44,6 @@ async fn a_proxy_gets_no_signature_for_a_session_of_its_own_on_a_node() {
     let output = world.ssh(&[NODE, "echo taken over"]).await;
     assert!(!text(&output.stdout).contains("taken over"), "{}", text(&output.stdout));
     assert_eq!(output.status.code(), Some(255));
-    let said = refused.lock().unwrap().clone();
+    let said = refused.lock().clone();
     assert!(said.contains("a session of its own on the node web-1"), "{said}: {}", text(&output.stderr));
 }

@@ -1,7 +1,8 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sallyport_access::HostRole;
 use sallyport_ssh::client::{
     ClientError, Endpoint, Exit, Listener, Output, Report, SessionRequest, Terminal, WindowSize, connect,
@@ -190,11 +191,11 @@ async fn refused_forwards_say_why() {
     let address = listener.local_addr().unwrap();
     let said = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&said);
-    let report: Report = Arc::new(move |text: &str| heard.lock().unwrap().push(text.to_owned()));
+    let report: Report = Arc::new(move |text: &str| heard.lock().push(text.to_owned()));
     let _forward = connection.forward(listener, port("localhost", 1), report);
     let mut stream = TcpStream::connect(address).await.unwrap();
     assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
-    let said = said.lock().unwrap().join("\n");
+    let said = said.lock().join("\n");
     assert!(said.contains("localhost:1") && said.contains("open failed"), "{said}");
     // The connection still works.
     assert_eq!(run(&connection, SessionRequest::exec("exit 3")).await.exit, Exit::Status(3));

@@ -2,9 +2,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use sallyport_access::HostRole;
 use sallyport_ssh::client::{ClientError, Connection};
 use sallyport_ssh::copy::{CopyError, Links, Options, Progress, Remote};
@@ -149,7 +150,7 @@ async fn big_files_arrive_whole_and_progress_adds_up_by(by: By) {
     let into = Arc::clone(&heard);
     let listening = Options {
         progress: Some(Arc::new(move |progress: Progress<'_>| {
-            let mut heard = into.lock().unwrap();
+            let mut heard = into.lock();
             match progress {
                 Progress::Begun { bytes, .. } => heard.0 += bytes,
                 Progress::Moved { bytes, .. } => heard.1 += bytes,
@@ -164,7 +165,7 @@ async fn big_files_arrive_whole_and_progress_adds_up_by(by: By) {
     let down = files.download(&[there.display().to_string()], &back, listening).await.unwrap();
     assert_eq!((down.files, down.bytes), (1, content.len() as u64));
     assert!(fs::read(&back).unwrap() == content);
-    assert_eq!(*heard.lock().unwrap(), (2 * content.len() as u64, 2 * content.len() as u64, 2));
+    assert_eq!(*heard.lock(), (2 * content.len() as u64, 2 * content.len() as u64, 2));
 }
 
 #[tokio::test]

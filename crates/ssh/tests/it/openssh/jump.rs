@@ -1,10 +1,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use sallyport_access::{HostRole, Identity};
 use sallyport_ca::Trust;
 use sallyport_sal::Suite;
@@ -48,13 +49,13 @@ impl Dial for Nodes {
         _: CancellationToken,
     ) -> Result<BoxedStream, Refusal> {
         assert!(certificate.contains("-cert-v01@openssh.com "), "{certificate}");
-        self.asked.lock().unwrap().push((identity.display_name(), host.to_owned()));
+        self.asked.lock().push((identity.display_name(), host.to_owned()));
         match host {
             NODE | "web-1.example.com" => Ok(Box::new(TcpStream::connect(self.node).await.unwrap())),
             "asleep" => std::future::pending().await,
             "stuck" => {
                 let (ours, theirs) = tokio::io::duplex(8 * 1024);
-                *self.stuck.lock().unwrap() = Some(theirs);
+                *self.stuck.lock() = Some(theirs);
                 Ok(Box::new(ours))
             }
             "deaf" => {
@@ -73,7 +74,7 @@ impl Dial for Nodes {
     }
 
     fn saw(&self, sighting: Sighting) {
-        self.seen.lock().unwrap().push(sighting);
+        self.seen.lock().push(sighting);
     }
 }
 
@@ -119,7 +120,7 @@ impl Stand {
                 let (jump, endings) = (Arc::clone(&serving), Arc::clone(&endings));
                 tokio::spawn(async move {
                     let outcome = jump.serve(stream, peer, Arc::new(|_| Ok(()))).await;
-                    endings.lock().unwrap().push(match outcome {
+                    endings.lock().push(match outcome {
                         Ok(()) => "done".to_owned(),
                         Err(error) => error.to_string(),
                     });
@@ -221,7 +222,7 @@ async fn jumps_to_a_node(config: JumpConfig) {
     let ran = stand.ssh(&user, &["-o", "HostKeyAlias=web-1", &login, "cat"], &big).await;
     assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
     assert!(ran.stdout == big);
-    let asked = stand.nodes.asked.lock().unwrap().clone();
+    let asked = stand.nodes.asked.lock().clone();
     assert_eq!(asked[1], ("alice".to_owned(), "web-1.example.com".to_owned()));
     let ran = stand.ssh(&user, &["-W", "web-1:22", "jump"], b"SSH-2.0-test\r\n").await;
     assert!(text(&ran.stdout).starts_with("SSH-2.0-OpenSSH"), "{}", text(&ran.stderr));
@@ -279,12 +280,12 @@ async fn a_client_without_hybrid_key_exchange_is_sent_away_with_words() {
         "{said}"
     );
     stand.client().await;
-    let sighting = stand.nodes.seen.lock().unwrap()[0].clone();
+    let sighting = stand.nodes.seen.lock()[0].clone();
     assert_eq!(
         sighting.refused.as_deref(),
         Some("it offers no mlkem768x25519-sha256, which the cluster's suite requires")
     );
-    let ended = stand.ended.lock().unwrap()[0].clone();
+    let ended = stand.ended.lock()[0].clone();
     assert!(ended.contains("was sent away: it offers no mlkem768x25519-sha256"), "{ended}");
 }
 
@@ -295,8 +296,8 @@ async fn what_a_client_can_do_is_seen_and_whose_it_is() {
     stand.ssh(&user, &["jump", "ls"], b"").await;
     stand.ssh(&Cluster::new().user(), &["jump", "ls"], b"").await;
     stand.ssh(&user, &["-o", "KexAlgorithms=diffie-hellman-group14-sha1", "jump", "ls"], b"").await;
-    until("three sightings", || (stand.nodes.seen.lock().unwrap().len() >= 3).then_some(())).await;
-    let seen = stand.nodes.seen.lock().unwrap().clone();
+    until("three sightings", || (stand.nodes.seen.lock().len() >= 3).then_some(())).await;
+    let seen = stand.nodes.seen.lock().clone();
     for sighting in &seen {
         let offer = &sighting.offer;
         assert!(offer.software.starts_with("OpenSSH_"), "{offer:?}");
@@ -393,12 +394,12 @@ async fn only_certificates_of_this_clusters_users_get_in() {
     let ran = stand.ssh(&user, &["-F", &config, "-i", &key, "jump", "true"], b"").await;
     assert!(text(&ran.stderr).contains("Permission denied"), "{}", text(&ran.stderr));
     assert_eq!(ran.status.code(), Some(255));
-    assert!(stand.nodes.asked.lock().unwrap().is_empty());
+    assert!(stand.nodes.asked.lock().is_empty());
     // A user with no login anywhere is still that user here; the node decides about logins.
     let nobody = stand.cluster.user_from("nobody", &[], now());
     let ran = stand.ssh(&nobody, &["-J", "jump", NODE, "true"], b"").await;
     assert!(text(&ran.stderr).contains("Permission denied"), "{}", text(&ran.stderr));
-    assert_eq!(stand.nodes.asked.lock().unwrap()[0].0, "nobody");
+    assert_eq!(stand.nodes.asked.lock()[0].0, "nobody");
 }
 
 #[tokio::test]
@@ -448,7 +449,7 @@ async fn a_node_that_reads_nothing_holds_up_nobody_and_keeps_nobody() {
     }
     drop((stuck, client));
     eventually(&stand, "").await;
-    let mut node = stand.nodes.stuck.lock().unwrap().take().unwrap();
+    let mut node = stand.nodes.stuck.lock().take().unwrap();
     let told = tokio::time::timeout(Duration::from_secs(60), async {
         while node.write_all(&block).await.is_ok() {}
     });
@@ -473,7 +474,7 @@ async fn channels_are_limited_and_given_back() {
 
 async fn eventually(stand: &Stand, words: &str) {
     until(&format!("the end of a connection with {words:?}"), || {
-        stand.ended.lock().unwrap().iter().any(|ended| ended.contains(words)).then_some(())
+        stand.ended.lock().iter().any(|ended| ended.contains(words)).then_some(())
     })
     .await;
 }
@@ -494,7 +495,7 @@ async fn the_slow_the_silent_and_the_idle_are_sent_away() {
     let read = tokio::time::timeout(Duration::from_secs(60), silent.read_to_end(&mut all)).await;
     assert!(read.is_ok(), "a silent client is kept");
     until("the end of both", || {
-        let ended = stand.ended.lock().unwrap();
+        let ended = stand.ended.lock();
         (ended.iter().filter(|ended| ended.contains("no proven identity")).count() == 2).then_some(())
     })
     .await;
@@ -530,7 +531,7 @@ async fn a_client_that_leaves_before_it_is_in_is_no_failure() {
             raw.send(&Packet::new(message::DISCONNECT).number(11).string("").string("")).unwrap();
         }
         drop(raw);
-        let ended = until("the end", || stand.ended.lock().unwrap().first().cloned()).await;
+        let ended = until("the end", || stand.ended.lock().first().cloned()).await;
         assert_eq!(ended, "done");
     }
 }

@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use sallyport_access::{
     HostId, HostRole, Identity, Lock, Login, Node, NodeKind, NodeName, OpenSshServer, Policies, Role,
     ServerTrust,
@@ -46,7 +47,7 @@ impl Directory for Known {
         self.policies.clone()
     }
     fn locks(&self) -> Arc<[Lock]> {
-        self.locks.lock().unwrap().clone()
+        self.locks.lock().clone()
     }
     fn node(&self) -> Arc<Node> {
         self.node.clone()
@@ -105,7 +106,7 @@ impl Upstream for Behind {
     fn signed(&self, login: &AgentLogin<'_>) {
         assert_eq!((login.identity.display_name().as_str(), login.login.as_str()), ("alice", &*self.login));
         let key_id = login.certificate.key_id().to_owned();
-        self.signed.lock().unwrap().push((key_id, login.forwarded));
+        self.signed.lock().push((key_id, login.forwarded));
     }
 }
 
@@ -235,7 +236,7 @@ impl World {
     pub(crate) fn lock(&self) {
         let lock =
             "kind: lock\nversion: v1\nmetadata: {name: l}\nspec: {target: {user: alice}, message: enough}\n";
-        *self.known.locks.lock().unwrap() = Arc::from([Lock::parse(lock).unwrap()]);
+        *self.known.locks.lock() = Arc::from([Lock::parse(lock).unwrap()]);
         self.known.changes.send_modify(|count| *count += 1);
     }
 

@@ -1,6 +1,5 @@
-use std::sync::Mutex;
-
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::watch;
 use tokio::task::yield_now;
