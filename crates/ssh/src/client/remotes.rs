@@ -71,7 +71,7 @@ impl Remotes {
                 return;
             }
             None => {
-                debug!(%from, "the host opened a connection that nobody asked for");
+                debug!(%from, "the host opened a connection that this client has not asked for");
                 return reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
             }
         };

@@ -1,7 +1,7 @@
 //! Where TLS records end (RFC 8446 §5.1), in a stream that is read piece by piece.
 //!
 //! A node that does not take early data throws those records away, up to as many bytes as it would have taken. rustls (0.23)
-//! counts what it has thrown away again whenever it is asked to go on and cannot read a record, and would give up too soon
+//! counts those bytes again whenever it is asked to go on and cannot read a record, and would give up too soon
 //! where records come in many pieces. So it is asked only where a record ends.
 
 /// Type, version and length.

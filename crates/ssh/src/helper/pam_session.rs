@@ -240,7 +240,7 @@ fn refusal(login: &str, said: &str) -> HelperError {
     HelperError::NoPamSession { login: login.to_owned(), service: SERVICE, said }
 }
 
-/// Lets runuser close what it has opened.
+/// Lets runuser close the session that it has opened.
 fn abandon(runuser: Pid, line: UnixStream, anchors: &[Process]) {
     drop(line);
     let began = Instant::now();

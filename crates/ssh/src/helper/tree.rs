@@ -15,7 +15,7 @@ pub(super) fn children(of: Pid) -> Vec<Process> {
 pub(super) fn kill(processes: &[Process]) {
     for process in processes.iter().filter(|process| process.is_there()) {
         let below = descendants(process.pid, None);
-        // First, so that it starts nothing more. What it has started in the meantime becomes the keeper's child.
+        // First, so that it starts nothing more. A process that it started in the meantime becomes the keeper's child.
         process.send(Signal::KILL);
         for process in below {
             process.send(Signal::KILL);

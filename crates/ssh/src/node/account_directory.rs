@@ -30,7 +30,7 @@ pub(super) struct AccountDirectory {
 }
 
 impl AccountDirectory {
-    /// Makes one among the system's temporary files. Until it is given away, nobody but the node's user can enter it.
+    /// Makes one among the system's temporary files. Until it is given away, only the node's user can enter it.
     ///
     /// # Errors
     /// The system's; [`io::ErrorKind::PermissionDenied`] where other accounts could take the directory away from root.
@@ -45,7 +45,7 @@ impl AccountDirectory {
         if rustix::process::geteuid().is_root() {
             roots_alone(place, &rustix::fs::fstat(&parent)?)?;
         }
-        // Fails where there is something of that name: nobody can have put it there to be followed.
+        // Fails where there is something of that name: no account can have put it there to be followed.
         rustix::fs::mkdirat(&parent, &name, DIRECTORY_MODE)?;
         let directory = rustix::fs::openat(&parent, &name, flags | OFlags::NOFOLLOW, Mode::empty())?;
         Ok(Self { path: place.join(name), directory, made: Vec::new() })
@@ -80,7 +80,7 @@ impl AccountDirectory {
             return Ok(());
         }
         let (uid, gid) = (Some(Uid::from_raw(account.uid)), Some(Gid::from_raw(account.gid)));
-        // The directory last: until then nobody but root can change what is in it.
+        // The directory last: until then only root can change what is in it.
         for entry in &self.made {
             rustix::fs::chownat(&self.directory, *entry, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
         }
@@ -99,8 +99,8 @@ impl Drop for AccountDirectory {
     }
 }
 
-/// Checks that nobody else can take out of a directory what root makes there: it is root's, and others may either not write or
-/// only take out what is their own (the sticky bit, as `/tmp` has it).
+/// Checks that no other account can take out of a directory what root makes there: it is root's, and others may either
+/// not write or only take out what is their own (the sticky bit, as `/tmp` has it).
 fn roots_alone(path: &Path, about: &Stat) -> io::Result<()> {
     let mode = Mode::from_raw_mode(about.st_mode);
     let others_write = mode.intersects(Mode::WGRP | Mode::WOTH) && !mode.contains(Mode::SVTX);

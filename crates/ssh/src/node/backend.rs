@@ -16,12 +16,12 @@ use super::error::{BeginError, EnterError, LoginError};
 use crate::BoxedStream;
 use crate::session::{Ended, Input, Kind, Observer, Output, Running, Terminal};
 
-/// How somebody has proven who they are.
+/// How a user's identity is proven.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Proof<'a> {
     /// By SSH, with this certificate.
     Ssh(&'a Certificate),
-    /// To whoever has brought the connection, which then carries no SSH.
+    /// To the caller that has brought the connection, which then carries no SSH.
     Native,
 }
 
@@ -39,8 +39,8 @@ pub(crate) trait BackEnd: Send + Sync + fmt::Debug {
         permit: &Permit,
     ) -> Result<Arc<dyn Place>, EnterError>;
 
-    /// Whether who may enter is decided here, by what they prove. Otherwise somebody behind decides, and whoever brought the
-    /// connection knows whose it is; see [`BackEnd::undecided`]. Default: here.
+    /// Whether who may enter is decided here, by what they prove. Otherwise the node behind decides, and the caller
+    /// that brought the connection knows whose it is; see [`BackEnd::undecided`]. Default: here.
     fn is_decided_here(&self) -> bool {
         true
     }
@@ -56,11 +56,10 @@ pub(crate) trait BackEnd: Send + Sync + fmt::Debug {
     }
 }
 
-/// What one login can have done for it. Every check is behind whoever calls.
+/// What one login can have done for it. The caller has made every check.
 #[async_trait]
 pub(crate) trait Place: Send + Sync + fmt::Debug {
-    /// Starts a session of which somebody else has to say first whether there is one. None where nobody has to: then
-    /// [`Place::run`] starts it.
+    /// Starts a session that PAM has to open first. None where PAM is not asked: then [`Place::run`] starts it.
     ///
     /// # Errors
     /// Why there is none, for the person.
@@ -108,10 +107,10 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     /// Lets a session that is about to run reach its client's display, in the same way.
     async fn display(&self, client: Client, asked: &DisplayAsked) -> io::Result<Reach>;
 
-    /// Connects to somewhere else. Whoever calls bounds the time.
+    /// Connects to somewhere else. The caller bounds the time.
     async fn connect(&self, target: &Target) -> io::Result<Connected>;
 
-    /// Listens for the client. Whoever calls bounds the time.
+    /// Listens for the client. The caller bounds the time.
     async fn listen(&self, target: &Target) -> io::Result<Box<dyn Listener>>;
 }
 
@@ -122,7 +121,7 @@ pub(crate) struct Connected {
     pub(crate) peer: Option<String>,
 }
 
-/// Where somebody listens; ends when dropped.
+/// A place that is listened on for a client; ends when dropped.
 #[async_trait]
 pub(crate) trait Listener: Send {
     /// The port, when one was allocated or asked for; 0 for a socket.
@@ -131,7 +130,7 @@ pub(crate) trait Listener: Send {
     async fn accept(&mut self) -> io::Result<(BoxedStream, Option<SocketAddr>)>;
 }
 
-/// A session that somebody asks for.
+/// A session that a client asks for.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     /// What to run.

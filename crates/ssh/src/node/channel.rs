@@ -34,7 +34,7 @@ const OWN_ACCOUNT: &str = "this session has to be recorded, and the node runs as
 pub(super) async fn session(endpoint: ChannelEndpoint, wanted: Wanted) {
     let inbox = endpoint.inbox.clone();
     serve(endpoint, wanted).await;
-    // Nobody reads any more what the client may still send.
+    // The session is over: what the client may still send is dropped.
     inbox.leave();
 }
 
@@ -125,7 +125,7 @@ async fn run(endpoint: ChannelEndpoint, wanted: Wanted, place: &dyn Place, permi
     let asked = Asked { kind, terminal, environment, hash_files, from, display };
     let begun = tokio::select! {
         begun = place.begin(&asked) => begun.map_err(NotBegun::from),
-        // Whoever is locked out meanwhile, or cannot be recorded any more, has nothing begun.
+        // A user who is locked out meanwhile, or who cannot be recorded any more, has nothing begun.
         reason = endpoint.inbox.over() => Err(match reason {
             Some(reason) => NotBegun::Cut(reason),
             None => endpoint.cut_off().await.map_or(NotBegun::ClientGone, NotBegun::Cut),

@@ -32,7 +32,7 @@ pub struct NodeConfig {
     /// Forwarded connections that may be open at once on one SSH connection. Default 256.
     pub max_forwards: usize,
     /// Let clients say on which addresses the node listens for them (`ssh -R`). Default: the loopback ones, whatever
-    /// they say. Whoever reaches the node's network reaches then what its users forward.
+    /// they say. Any machine that reaches the node then reaches what its users forward.
     pub gateway_ports: bool,
     /// Enter sessions with a terminal into utmp, wtmp and lastlog, when the node is root and the files are there. Default: the
     /// system's.

@@ -29,9 +29,9 @@ pub(crate) enum LoginError {
     // The user.
     /// The server goes by the user's own key, and the client's agent is out of reach.
     #[error(
-        "{server} lets in only whoever signs with their own key, and this connection brings no agent that could; forward \
-         one: ssh -A (ssh-add -l shows whether it has your key), or connect with `sallyport ssh`, or with ssh and \
-         ProxyCommand as `sallyport config` writes it"
+        "{server} lets in only users who sign with their own key, and this connection brings no agent that could; \
+         forward one: ssh -A (ssh-add -l shows whether it has your key), or connect with `sallyport ssh`, or with ssh \
+         and ProxyCommand as `sallyport config` writes it"
     )]
     NoAgent { server: String },
 

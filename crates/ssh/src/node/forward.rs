@@ -32,7 +32,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct Granted {
     pub(super) target: Target,
     place: Arc<dyn Place>,
-    /// Otherwise whoever is behind the place says in words of their own what is wrong.
+    /// Otherwise the node behind the place says in its own words what is wrong.
     decided_here: bool,
 }
 
@@ -109,7 +109,7 @@ pub(super) struct About {
     pub(super) direction: Direction,
     /// Where it goes, or where the node listens.
     pub(super) target: String,
-    /// Who began it, as far as anybody says.
+    /// The address that it comes from, where the client or the system says it.
     pub(super) from: Option<String>,
     /// The address that `target` turned out to be.
     pub(super) peer: Option<String>,

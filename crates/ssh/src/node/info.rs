@@ -16,7 +16,7 @@ pub struct ConnectionInfo {
     pub opening: Option<tracing::Span>,
 }
 
-/// Somebody who has proven who they are to whoever brings their connection.
+/// A user whose identity is proven to the caller that brings the connection.
 #[derive(Debug, Clone)]
 pub struct NativeLogin {
     /// Who. Its end, locks and policy are checked here, now and at every session; that it is authentic is not.

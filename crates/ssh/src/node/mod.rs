@@ -9,9 +9,9 @@
 //! runs for them. A certificate that is not authentic is refused outright.
 //!
 //! In FIPS mode keys are exchanged and users let in by [`crate::transport`], and the SSH library speaks inside. In others the library
-//! does all of it: it checks a certificate's period by itself and rejects one that is over before anybody can say why; the audit log
-//! has `session.refused` for such a connection when it ends. It has no sntrup761, so clients older than OpenSSH 9.9 get
-//! no post-quantum key exchange.
+//! does all of it: it checks a certificate's period by itself and rejects one that is over before the node can say why;
+//! the audit log has `session.refused` for such a connection when it ends. It has no sntrup761, so clients older than
+//! OpenSSH 9.9 get no post-quantum key exchange.
 
 mod account_directory;
 mod agent;
@@ -77,8 +77,8 @@ use opening::Phase;
 use remote::Remote;
 use services::Services;
 
-/// Longest time that a server which stops waits for what it has cut: longer than the ends of sessions take, here and at
-/// registered servers.
+/// Longest time that a server which stops waits for the sessions that it cut: longer than the ends of sessions take,
+/// here and at registered servers.
 pub const CUT_PATIENCE: Duration = Duration::from_secs(7);
 
 /// The SSH server. Cheap to clone; all clones are one server.
@@ -187,7 +187,7 @@ impl NodeServer {
         self.serve_before(self.local(&info), Box::new(stream), info)
     }
 
-    /// Serves one connection to its end by the native protocol, for somebody who has proven themselves to the caller. What
+    /// Serves one connection to its end by the native protocol, for a user whose identity the caller has proven. What
     /// comes is acted on at once: the caller sees to it that the stream cannot be played twice.
     pub fn serve_native(
         &self,

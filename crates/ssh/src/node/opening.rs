@@ -27,7 +27,8 @@ struct Lasting {
     _current: Span,
 }
 
-/// The phases of one connection. Costs one look at a flag where nobody traces it, and once it is over.
+/// The phases of one connection. Costs one look at a flag where no subscriber traces it, and once it is
+/// over.
 pub(super) struct Opening {
     lasts: AtomicBool,
     state: Mutex<Option<Lasting>>,

@@ -2,8 +2,9 @@
 //! machine.
 //!
 //! A [`Relay`] is the node's SSH server with everything taken away that a node decides, limits or records: the node does
-//! that behind it, and what it says comes out here in its own words. Whoever brings a connection has to know whose it is:
-//! it is let in with any proof or none, since all that it gets is the stream that was brought along with it.
+//! that behind it, and what it says comes out here in its own words. The caller that brings a connection has to know
+//! whose it is: it is let in with any proof or none, since all that it gets is the stream that was brought along with
+//! it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use tokio::sync::watch;
 use super::backend::{BackEnd, Place, Proof};
 use super::error::EnterError;
 use super::opening::Phase;
-use super::relayed::Nobody;
+use super::relayed::Discard;
 use super::remote::RemotePlace;
 use super::{ConnectionInfo, Directory, HostIdentity, NodeConfig, NodeError, NodeServer, connection};
 use crate::client::Settings;
@@ -61,11 +62,11 @@ impl Relay {
             }),
             changes: watch::channel(0).0,
         };
-        let (directory, sink) = (Arc::new(directory), Arc::new(Nobody));
+        let (directory, sink) = (Arc::new(directory), Arc::new(Discard));
         Ok(Self(NodeServer::of(config, host, directory, sink, None, LiveSessions::default())))
     }
 
-    /// Serves an SSH client over `client` to its end, as `settings.login` and nobody else. `node` is a stream to a node's
+    /// Serves an SSH client over `client` to its end, as `settings.login` and no other. `node` is a stream to a node's
     /// native door that is proven in both directions, for the same user; it is dropped when all is said. When this is
     /// dropped, the client's connection ends.
     pub fn serve(
@@ -120,7 +121,7 @@ impl BackEnd for Onward {
     }
 }
 
-/// A cluster in which nobody may do anything: whatever is decided here, by mistake, is refused.
+/// A cluster in which no user may do anything: whatever is decided here, by mistake, is refused.
 #[derive(Debug)]
 struct Nowhere {
     trust: Arc<Trust>,

@@ -31,7 +31,7 @@ pub(super) async fn session(endpoint: ChannelEndpoint, wanted: Wanted, place: &d
     environment.extend(reaches.iter().flat_map(|reach| reach.environment.iter().cloned()));
     let asked = Asked { kind, terminal, environment, hash_files: false, from: None, display };
     let input = Box::new(FromClient(endpoint.inbox.clone()));
-    let ended = place.run(asked, None, input, Arc::new(endpoint.clone()), Arc::new(Nobody)).await;
+    let ended = place.run(asked, None, input, Arc::new(endpoint.clone()), Arc::new(Discard)).await;
     drop(reaches);
     if let Some(reason) = &ended.cut {
         // A client that takes nothing is not waited for.
@@ -40,16 +40,16 @@ pub(super) async fn session(endpoint: ChannelEndpoint, wanted: Wanted, place: &d
     endpoint.close().await;
 }
 
-/// Whom what happens is told: the node tells it.
+/// Drops events: the node behind tells them.
 #[derive(Debug)]
-pub(super) struct Nobody;
+pub(super) struct Discard;
 
-impl Sink for Nobody {
+impl Sink for Discard {
     fn emit(&self, _: Event) {}
 }
 
 #[async_trait]
-impl Observer for Nobody {
+impl Observer for Discard {
     async fn happened(&self, _: Happening) -> Result<(), Stop> {
         Ok(())
     }

@@ -46,7 +46,7 @@ pub struct ServerProof {
     pub name: String,
     /// The cluster's authorities.
     pub trust: Arc<Trust>,
-    /// Its plain host key, one OpenSSH line, where it has no certificate and somebody has vouched for the key.
+    /// Its plain host key, one OpenSSH line, where it has no certificate and an administrator has vouched for the key.
     pub pinned: Option<String>,
 }
 
@@ -166,16 +166,16 @@ impl BackEnd for Remote {
 #[derive(Debug)]
 pub(super) struct RemotePlace {
     name: String,
-    /// How to get there; none where somebody was there when this was made.
+    /// How to log in; none where the caller has brought a connection that is logged in.
     upstream_login: Option<UpstreamLogin>,
-    /// Not there until somebody can sign.
+    /// Empty until the login is signed, which may need the client's agent.
     connection: OnceCell<Connection>,
     agent: Arc<Lent>,
     display: Arc<Lent>,
     ends: Ends,
 }
 
-/// How somebody is logged in on a server.
+/// How a user is logged in on a server.
 #[derive(Debug)]
 struct UpstreamLogin {
     upstream: Arc<dyn Upstream>,
@@ -221,7 +221,7 @@ impl RemotePlace {
             None => {
                 let line = certificate.to_openssh()?;
                 let credentials = upstream.credentials(identity, &line, login);
-                // Neither waits for the other: on a first connection both ask somebody.
+                // Neither waits for the other: on a first connection both ask another process.
                 tokio::try_join!(credentials, upstream.dial())?
             }
         };

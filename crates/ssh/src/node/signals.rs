@@ -1,9 +1,9 @@
 //! Signals that this process was started to ignore, and that its sessions must not ignore.
 //!
-//! Whoever starts a service with `nohup`, or in the background of a shell without job control, has it ignore SIGHUP, or
-//! SIGINT and SIGQUIT. A program inherits what its parent ignores, so every session would: a command whose client went
-//! away would run for ever. What a parent *handles*, however, goes back to the default when a program is run
-//! (execve(2)). So the ignored signals are handled here, by doing nothing, which for this process is the same.
+//! A service that an administrator starts with `nohup`, or in the background of a shell without job control, ignores
+//! SIGHUP, or SIGINT and SIGQUIT. A program inherits what its parent ignores, so every session would: a command whose
+//! client went away would run for ever. What a parent *handles*, however, goes back to the default when a program is
+//! run (execve(2)). So the ignored signals are handled here, by doing nothing, which for this process is the same.
 
 use std::sync::Once;
 

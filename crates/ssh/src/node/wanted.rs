@@ -27,7 +27,7 @@ pub(super) struct Wanted {
     pub(super) notice: Option<String>,
     /// The agent is to be reached from the session.
     pub(super) agent: bool,
-    /// The client has an agent for whoever needs it on the way.
+    /// The client has an agent that can sign the login on the server behind this one.
     pub(super) lends_agent: bool,
     pub(super) display: Option<DisplayAsked>,
 }

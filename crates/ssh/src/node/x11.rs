@@ -76,8 +76,8 @@ fn cookie(family: u16, address: &[u8], number: u16, asked: &DisplayAsked) -> Vec
     entry
 }
 
-/// Takes the first display that is free on every loopback address: on one that is not, somebody else would get the
-/// connections of programs that try it first.
+/// Takes the first display that is free on every loopback address: on one that is not, another account's program
+/// would get the connections of programs that try it first.
 async fn listen() -> io::Result<(u16, Vec<TcpListener>)> {
     'displays: for number in FIRST_DISPLAY..FIRST_DISPLAY + DISPLAYS {
         let mut listeners = Vec::new();

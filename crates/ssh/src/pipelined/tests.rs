@@ -61,7 +61,10 @@ impl Both {
             match event {
                 Event::Host(shown) => {
                     assert!(shown.certificate.is_none());
-                    assert!(self.client.output().is_empty(), "nothing goes to whom nobody has judged");
+                    assert!(
+                        self.client.output().is_empty(),
+                        "nothing goes to a host that the client has not judged"
+                    );
                     self.happened.push("host".to_owned());
                     self.client.accept_host()?;
                     assert!(self.client.output().is_empty(), "nothing goes before the login");
@@ -329,7 +332,7 @@ fn what_is_not_asked_for_is_refused() {
     both.talk().unwrap();
     let answers = both.server.numbers()[4..].to_vec();
     assert_eq!(answers, [REQUEST_FAILURE, CHANNEL_FAILURE, CHANNEL_OPEN_FAILURE, UNIMPLEMENTED]);
-    both.server.say(&Draft::new(CHANNEL_DATA).u32(1).string(b"to nobody"));
+    both.server.say(&Draft::new(CHANNEL_DATA).u32(1).string(b"to no channel"));
     assert!(matches!(both.breaks(), Breach::Unexpected { message: CHANNEL_DATA, .. }));
 }
 

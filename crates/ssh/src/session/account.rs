@@ -23,8 +23,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// Looks an account up and checks that this process can serve it: root serves everyone, anybody else themselves.
-    /// Blocks while the system asks its directory services.
+    /// Looks an account up and checks that this process can serve it: root serves every account, any other account
+    /// serves itself. Blocks while the system asks its directory services.
     ///
     /// # Errors
     /// [`StartError::NoAccount`], [`StartError::NotRoot`] or [`StartError::Lookup`].

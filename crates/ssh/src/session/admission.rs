@@ -53,7 +53,7 @@ pub(crate) async fn ask(
         Ok((child.wait().await?, said))
     };
     match timeout(PATIENCE, asked).await {
-        // Modules write to standard error as they please; only the status lets anybody in.
+        // Modules write to standard error as they please; only the status lets an account in.
         Ok(Ok((status, _))) if status.success() => Ok(()),
         Ok(Ok((_, said))) => {
             let said = String::from_utf8_lossy(&said);

@@ -40,10 +40,10 @@ const RECORD_BYTES: usize = 384;
 /// Bytes of one account's place in lastlog. The places are in the order of user ids, in a file with holes.
 const LAST_BYTES: usize = 292;
 const KNOWN: bool = cfg!(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"));
-/// `ut_type` of somebody who is there, and of somebody who has gone.
+/// `ut_type` of a user who is there, and of a user who has gone.
 const USER_PROCESS: i16 = 7;
 const DEAD_PROCESS: i16 = 8;
-/// How often and how long apart a file is tried that somebody else has locked.
+/// How often and how long apart a file is tried that another process has locked.
 const LOCK_TRIES: usize = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(25);
 /// Most of a file that is looked through for a place.
@@ -71,7 +71,7 @@ pub(crate) struct Who {
 }
 
 impl Login {
-    /// Enters somebody; blocks for up to half a second while others write.
+    /// Enters a user; blocks for up to half a second while others write.
     pub(crate) fn enter(records: &LoginRecords, who: &Who) -> Option<Self> {
         let line = who.terminal.strip_prefix("/dev/")?.to_owned();
         if !KNOWN {
@@ -194,7 +194,7 @@ fn kind_of(record: &[u8; RECORD_BYTES]) -> i16 {
 
 fn append(path: &Path, record: &[u8; RECORD_BYTES]) -> io::Result<()> {
     let file = locked(path)?;
-    // Whole records only, even after somebody else's half one.
+    // Whole records only, even after a half one of another program.
     let end = file.metadata()?.len() / RECORD_BYTES as u64 * RECORD_BYTES as u64;
     file.write_all_at(record, end)
 }
@@ -209,7 +209,7 @@ fn locked(path: &Path) -> io::Result<File> {
             Err(error) => return Err(error.into()),
         }
     }
-    Err(io::Error::new(io::ErrorKind::TimedOut, "somebody else keeps it locked"))
+    Err(io::Error::new(io::ErrorKind::TimedOut, "another process keeps it locked"))
 }
 
 #[cfg(test)]

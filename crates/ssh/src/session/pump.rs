@@ -153,7 +153,7 @@ pub async fn run<I: Input>(
         }
         Err(early) => {
             group.hang_up();
-            // What writes on finds nobody there, while it is asked why the client has gone.
+            // A program that writes on finds its output closed, while the node asks why the client has gone.
             drop((stdout, stderr));
             ended.cut = match early {
                 Early::Cut(reason) => Some(reason),

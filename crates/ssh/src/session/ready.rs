@@ -25,7 +25,7 @@ use crate::helper::{self, Spec};
 
 /// How long after a session has begun the next process is started: what the session itself has to begin with comes first.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Most bytes of description and command that are handed over: they fit into a socket, so that nobody waits.
+/// Most bytes of description and command that are handed over: they fit into a socket, so that the node does not wait.
 const MOST_TEXT_BYTES: usize = 64 * 1024;
 
 /// Where the node has session processes from. Clones share the one that waits, which ends with the last of them.
@@ -88,7 +88,7 @@ impl Ready {
         if self.0.coming.swap(true, Ordering::AcqRel) {
             return;
         }
-        // Whoever has no sessions any more waits for none.
+        // A node that has no sessions any more has no process wait for one.
         let shared = Arc::downgrade(&self.0);
         runtime.spawn(async move {
             tokio::time::sleep(PAUSE).await;

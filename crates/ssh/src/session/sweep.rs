@@ -1,8 +1,8 @@
 //! One look at the machine's processes for all who want one.
 //!
-//! A node that stops, or a lock, ends many sessions at once, and each of them looks for what it has left in all of `/proc`. A session
-//! that asks while such a look is under way may have changed something since it began, and gets the next one, with all others that
-//! have asked by then.
+//! A node that stops, or a lock, ends many sessions at once, and each of them looks for its processes in all of
+//! `/proc`. A session that asks while such a look is under way may have changed something since it began, and gets the
+//! next one, with all others that have asked by then.
 //!
 //! What stands in a process's environment is read apart, for each account by itself and for a bounded time: the process decides
 //! where that is, and can keep the reader waiting (a page of a file system of its own).
@@ -42,7 +42,7 @@ struct Looks<T> {
 #[derive(Debug)]
 struct State<T> {
     asking: Vec<oneshot::Sender<T>>,
-    /// A thread looks, and goes on until nobody asks.
+    /// A thread looks, and goes on until no session asks.
     looking: bool,
 }
 
@@ -91,7 +91,7 @@ impl<T: Clone + Send + 'static> Looks<T> {
         found.await.ok()
     }
 
-    /// Looks until nobody asks.
+    /// Looks until no session asks.
     fn serve(&self, look: impl Fn() -> T) {
         // Dropped last where a look fails: a session that hears of that may ask at once for another.
         let mut asking;

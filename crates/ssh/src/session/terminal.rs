@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_terminal_has_the_size_and_modes_asked_for() {
         let size = Size { columns: 132, rows: 43, width: 0, height: 0 };
-        // ECHO off, ICRNL off, erase is ^H, quit disabled, and a mode that nobody knows.
+        // ECHO off, ICRNL off, erase is ^H, quit disabled, and a mode that is not defined.
         let modes = vec![(53, 0), (36, 0), (3, 8), (2, 255), (99, 7)];
         let pair = open(&Terminal { term: "xterm".to_owned(), size, modes }, None).unwrap();
         let termios = rustix::termios::tcgetattr(&pair.user).unwrap();

@@ -28,7 +28,7 @@ fn text(path: &Path) -> Vec<u8> {
     string(path.to_str().unwrap())
 }
 
-/// Hands out what it has in pieces of `piece` bytes.
+/// Hands out its bytes in pieces of a given length.
 struct Pieces(Cursor<Vec<u8>>, usize);
 
 impl Read for Pieces {

@@ -565,8 +565,8 @@ pub(crate) fn file_sum(path: &Path) -> [u8; 32] {
     sallyport_sal::hash::sha256(&std::fs::read(path).unwrap())
 }
 
-/// Whether a process, by its directory in `/proc`, is one that a node has started for a session that is still to come. Whoever
-/// has become a session has another environment, or other standard output.
+/// Whether a process, by its directory in `/proc`, is one that a node has started for a session that is still to come.
+/// A process that has become a session has another environment, or other standard output.
 pub(crate) fn waits_for_session(process: &Path) -> bool {
     let environment = std::fs::read(process.join("environ")).unwrap_or_default();
     let output = std::fs::read_link(process.join("fd/1")).unwrap_or_default();

@@ -53,7 +53,8 @@ impl Questions {
 
     fn answer(&self, request: u32, answer: Answer) -> Result<(), Breach> {
         let asker = self.waiting().remove(&request);
-        let asker = asker.ok_or_else(|| Breach::rule("an answer to what nobody has asked"))?;
+        let asker =
+            asker.ok_or_else(|| Breach::rule("an answer to a question that the client has not asked"))?;
         // Who does not wait any more need not know.
         let _ = asker.send(answer);
         Ok(())
@@ -278,7 +279,7 @@ impl Host {
                         Err(_) => format!("{to} does not answer"),
                     };
                     report(&problem);
-                    lane.refuse("nobody answers there");
+                    lane.refuse("nothing answers there");
                 });
                 Ok(())
             }
@@ -291,8 +292,8 @@ impl Host {
                 None => self.refuse(id, "too many connections wait here"),
             },
             None => {
-                debug!(from = %at, "the host opened a connection that nobody asked for");
-                self.refuse(id, "nobody has asked for that")
+                debug!(from = %at, "the host opened a connection that this client has not asked for");
+                self.refuse(id, "the client has not asked for that")
             }
         }
     }

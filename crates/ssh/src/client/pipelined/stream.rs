@@ -90,7 +90,7 @@ impl AsyncWrite for SubsystemStream {
         Poll::Ready(Ok(piece.len()))
     }
 
-    /// The connection's task sends what it has without being asked.
+    /// The connection's task sends queued data without being asked.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

@@ -364,7 +364,7 @@ impl State {
     fn known(&mut self, side: Side, id: u32) -> Result<Option<&mut Chan>, Breach> {
         let was = if side.owns(id) { id < self.next } else { id <= self.last };
         if !was {
-            return Err(Breach::rule(format!("a frame is about the channel {id}, which nobody has opened")));
+            return Err(Breach::rule(format!("a frame is about the channel {id}, which was never opened")));
         }
         Ok(self.channels.get_mut(&id))
     }

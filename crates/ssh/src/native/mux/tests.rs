@@ -166,7 +166,7 @@ async fn a_channel_that_is_not_let_in_says_why_and_takes_no_more() {
     kept.until(|kept| kept.ended() == ["refused"]).await;
     assert!(channel.data(false, Bytes::from_static(b"x")).await.is_err());
     assert_eq!(client.channels(), 0);
-    // What was under way meanwhile harms nobody.
+    // Data that was under way meanwhile does not break the connection.
     let (second, kept) = opened(&client);
     second.data(false, Bytes::from_static(b"x")).await.unwrap();
     kept.until(|kept| kept.ended() == ["refused"]).await;

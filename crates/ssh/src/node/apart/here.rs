@@ -160,7 +160,7 @@ mod tests {
         for own in ["127.0.0.1", "127.9.9.9", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1", "::ffff:0.0.0.0"] {
             assert!(is_here(at(own)), "{own}");
         }
-        // Of RFC 5737 and RFC 3849: nobody has them.
+        // Of RFC 5737 and RFC 3849: for documentation, and no machine's.
         for other in ["192.0.2.1", "::ffff:192.0.2.1", "2001:db8::1"] {
             assert!(!is_here(at(other)), "{other}");
         }

@@ -158,7 +158,7 @@ impl Connection {
         })
     }
 
-    /// Whether somebody comes in without a proof; see [`BackEnd::undecided`](crate::node::backend::BackEnd::undecided).
+    /// Whether a client comes in without a proof; see [`BackEnd::undecided`](crate::node::backend::BackEnd::undecided).
     fn undecided(&self, user: &str) -> Auth {
         verdict(self.shared.let_in_undecided(user))
     }
@@ -336,7 +336,7 @@ impl Handler for Connection {
             return Ok(());
         }
         if self.channels.get(&id).is_some_and(|open| open.write.is_some() && open.inbox.is_full()) {
-            // Input for a program that was never started: nobody would take it.
+            // Input for a program that was never started.
             return session.close(id);
         }
         self.inbound.take(id, data);

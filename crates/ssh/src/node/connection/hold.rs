@@ -44,7 +44,7 @@ pub(super) async fn hold<T, F: Future<Output = ()>>(
             let event = shared.event(Code::SessionCut).message(&reason);
             shared.server.sink.emit(event.field("sessions", sessions));
         }
-        // Otherwise whoever was there has told the sessions, or they find that nobody is.
+        // Otherwise the node behind has told the sessions why, or they find that it is gone.
         shared.cut(stop);
     }
     // The sessions say it on their standard error; when they have, or have had their time, the line goes.

@@ -86,7 +86,7 @@ async fn greet(mut line: impl Stream, shared: &Arc<Shared>, login: NativeLogin) 
             &format!("this node speaks version {VERSION}, the client {least} to {version}"),
         );
     } else {
-        // Before the login is decided: nobody waits for it.
+        // Before the login is decided: the client does not wait for that.
         let _ = mux.answer(&Frame::Welcome { version: VERSION });
         let access = login::enter(shared, &user, login.identity, Proof::Native).await;
         let _ = shared.access.set(access);

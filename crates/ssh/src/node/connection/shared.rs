@@ -37,7 +37,7 @@ pub(in crate::node) enum Access {
     Joining(Box<Identity>),
     /// An authentic certificate, and no right to enter: reads why, and nothing else.
     Refused(Arc<EntryRefused>),
-    /// Whoever it is: the node behind this place decides, limits and records.
+    /// Any user: the node behind this place decides, limits and records.
     Elsewhere(Arc<dyn Place>),
 }
 
@@ -68,7 +68,7 @@ pub(in crate::node) struct Shared {
     pub(in crate::node) server: Arc<Services>,
     pub(in crate::node) info: ConnectionInfo,
     pub(in crate::node) opening: Opening,
-    /// What serves whoever is let in.
+    /// What serves users who are let in.
     pub(super) back_end: Arc<dyn BackEnd>,
     pub(in crate::node) access: OnceLock<Access>,
     /// What the client says it can do.
@@ -78,7 +78,7 @@ pub(in crate::node) struct Shared {
     known: AtomicBool,
     pub(in crate::node) pressure: Arc<Pressure>,
     live: Mutex<Vec<Weak<Live>>>,
-    /// Inboxes of channels that the node has opened, between russh and whoever opened them.
+    /// Inboxes of channels that the node has opened, between russh and the tasks that have opened them.
     opened: Mutex<HashMap<ChannelId, Slot>>,
     pub(in crate::node) forwards: AtomicUsize,
     /// Since the connection began.
@@ -114,7 +114,7 @@ impl Shared {
         back_end: Arc<dyn BackEnd>,
         first: Phase,
     ) -> Arc<Self> {
-        // Whoever holds the span holds its end back.
+        // A span ends when its last holder drops it: only the opening keeps this one.
         let opening = Opening::begin(info.opening.take().unwrap_or_else(Span::none), first);
         Arc::new(Self {
             server,
@@ -154,7 +154,7 @@ impl Shared {
         waiting.await.ok()
     }
 
-    /// Hands the inbox of such a channel to whoever opened it.
+    /// Hands the inbox of such a channel to the task that has opened it.
     pub(super) fn hand_inbox(&self, id: ChannelId, inbox: Arc<Inbox>) {
         let mut opened = self.opened();
         match opened.remove(&id) {
@@ -167,7 +167,7 @@ impl Shared {
         }
     }
 
-    /// The connection is over: nobody comes any more.
+    /// The connection is over: no inbox is waited for any more.
     pub(super) fn forget_opened(&self) {
         self.opened().clear();
     }
@@ -213,7 +213,7 @@ impl Shared {
         self.activity.note();
     }
 
-    /// Tells the people who sit at terminals of this connection; nobody is waited for.
+    /// Tells the people who sit at terminals of this connection; waits for none of them.
     fn tell_terminals(&self, message: &str) {
         for live in self.live().iter().filter_map(Weak::upgrade) {
             if let Some(terminal) = live.terminal.get().cloned() {
@@ -223,7 +223,7 @@ impl Shared {
         }
     }
 
-    /// Tells what the client can do and whose it is: of somebody who is known at once, of others when they are gone.
+    /// Tells what the client can do and whose it is: of a known user at once, of others when they are gone.
     pub(super) fn saw(&self, user: Option<&Identity>) {
         let whose = match (user, self.info.client_addr) {
             (Some(user), _) => Some(Whose::User(user.display_name())),
@@ -269,7 +269,7 @@ impl Shared {
         }
     }
 
-    /// Who is on the connection, when they came to take part in somebody's session.
+    /// Who is on the connection, when they came to take part in another user's session.
     pub(in crate::node) fn joins(&self) -> Option<Identity> {
         match self.access.get() {
             Some(Access::Joining(identity)) => Some(identity.as_ref().clone()),
@@ -287,7 +287,7 @@ impl Shared {
         matches!(self.access.get(), Some(Access::Elsewhere(_)))
     }
 
-    /// Lets somebody in of whom another server decides, where that is so.
+    /// Lets a user in on whom another server decides, where that is so.
     pub(super) fn let_in_undecided(&self, user: &str) -> bool {
         let place = self.back_end.undecided(user);
         place.is_some_and(|place| self.access.set(Access::Elsewhere(place)).is_ok())
@@ -356,7 +356,7 @@ impl Shared {
                 if let Some(stop) = self.stop() {
                     return Some(limits::told(&stop));
                 }
-                // A client that closes one channel, and keeps the connection, was cut by nobody.
+                // A client that closes one channel, and keeps the connection, was not cut.
                 if self.granted().is_none() || inbox.is_hung_up() || changes.changed().await.is_err() {
                     return None;
                 }
@@ -365,7 +365,7 @@ impl Shared {
         timeout(self.server.config.late_word, heard).await.ok().flatten()
     }
 
-    /// The lock that keeps out whoever is on this connection, if one has come.
+    /// The lock that keeps out the user of this connection, if one has come.
     fn locked(&self) -> Option<Denied> {
         let (identity, login) = match self.access.get()? {
             Access::Granted(granted) => (&granted.identity, Some(&granted.login)),

@@ -57,7 +57,8 @@ impl Wishes {
             self.variables.push((name.to_owned(), value.to_owned()));
             return true;
         }
-        // As sshd does, what the setting does not name is left out without a word to the person: clients send what they have.
+        // As sshd does, what the setting does not name is left out without a word to the person: clients send variables
+        // by configuration, and not because the person wants each of them.
         tracing::debug!(name, accepted, fits, "a variable is left out");
         if accepted {
             self.left_out.add(name, bounds);

@@ -134,7 +134,7 @@ impl Caller {
             }
             Opening::Socket { path } => handle.channel_open_forwarded_streamlocal(path).await?,
         };
-        // What arrives goes to an inbox, as with the client's own channels: one that nobody reads may not hold up the
+        // What arrives goes to an inbox, as with the client's own channels: one that is not read may not hold up the
         // connection.
         let id = channel.id();
         let (_, write) = channel.split();

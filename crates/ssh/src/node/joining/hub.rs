@@ -132,7 +132,7 @@ impl Hub {
         self.room.notify_waiters();
     }
 
-    /// Somebody comes in.
+    /// Lets a participant in.
     pub(super) fn enter(
         &self,
         who: Participant,
@@ -152,14 +152,14 @@ impl Hub {
         Ok((number, arrived))
     }
 
-    /// Somebody goes; gives how many bytes they typed.
+    /// A participant goes; gives how many bytes they typed.
     pub(super) fn leave(&self, number: u64) -> u64 {
         let typed = self.state().members.remove(&number).map_or(0, |member| member.typed);
         self.changed.notify_one();
         typed
     }
 
-    /// The terminal of somebody who counts has another size.
+    /// The terminal of a participant whose size counts has another size.
     pub(super) fn resize(&self, number: u64, size: Size) {
         if let Some(member) = self.state().members.get_mut(&number)
             && member.size.is_some()

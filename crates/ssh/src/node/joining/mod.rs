@@ -1,6 +1,6 @@
-//! Taking part in somebody's session: `ssh -t sallyport-join@NODE SESSION [MODE]`.
+//! Taking part in another user's session: `ssh -t sallyport-join@NODE SESSION [MODE]`.
 //!
-//! The login is reserved: nobody has sessions of their own by it. Whose certificate it is and what the roles say about
+//! The login is reserved: no user has sessions of their own by it. Whose certificate it is and what the roles say about
 //! joining is decided here, on the node, for the session that is named, and again whenever roles or locks change.
 
 mod error;
@@ -34,7 +34,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 /// A moderator who presses the key that ends the session has so long to press it again.
 const SURE: Duration = Duration::from_secs(5);
 
-/// Why somebody no longer takes part.
+/// Why a participant no longer takes part.
 enum Leaving {
     /// They left, or their connection did.
     Left,
@@ -44,7 +44,7 @@ enum Leaving {
     Cut(String),
 }
 
-/// Serves a channel of somebody who joins.
+/// Serves a channel of a user who joins.
 pub(super) async fn serve(endpoint: ChannelEndpoint, wanted: Wanted, identity: Identity) {
     let shared = endpoint.shared.clone();
     let refuse = |error: JoinError| {

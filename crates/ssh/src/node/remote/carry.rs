@@ -207,8 +207,8 @@ async fn hung_up(
     tokio::join!(tell, exit_of(from_server)).1
 }
 
-/// Reads to the end what the server sends: what nobody takes keeps the connection from sending anything. Whether the server says
-/// how the process has ended.
+/// Reads to the end what the server sends: output that is not read keeps the connection from sending anything. Whether
+/// the server says how the process has ended.
 async fn exit_of(from_server: &mut SessionOutput) -> bool {
     while let Some(output) = from_server.next().await {
         if let client::Output::Exit(exit) = output {

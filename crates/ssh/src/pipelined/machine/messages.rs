@@ -51,7 +51,7 @@ impl Machine {
             // A session's client is asked for no channel that it has not offered.
             Message::Open { sender } => {
                 let draft = Draft::new(CHANNEL_OPEN_FAILURE).u32(sender).u32(PROHIBITED);
-                Some(draft.string(b"nobody has asked for that").string(b""))
+                Some(draft.string(b"the client has not asked for that").string(b""))
             }
             Message::Unknown(_) => return self.transport.unimplemented(),
             Message::Answered | Message::ServiceAccepted | Message::LoggedIn | Message::Banner(_) => None,

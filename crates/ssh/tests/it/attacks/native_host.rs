@@ -175,7 +175,7 @@ async fn what_breaks_the_rules_ends_the_connection_and_is_said() {
         ("more than the window", (0..100).map(|_| Frame::Data(1, Bytes::from(vec![0; 64 * 1024]))).collect()),
     ];
     for (what, frames) in frames {
-        // Nobody reads what comes: the window stays as it is.
+        // The session's output is not read: the window stays as it is.
         let (_connection, session, mut host) = connected(None, false).await;
         for frame in &frames {
             host.say(frame).await;

@@ -101,7 +101,7 @@ async fn no_channel_that_a_server_opens_unasked_leads_anywhere() {
     // What was asked for is there, and is the only thing that has got here.
     inside.accept().await.unwrap();
     drop(through);
-    let nobody = |error: std::io::Error| assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
-    nobody(inside.into_std().unwrap().accept().unwrap_err());
-    nobody(agent.into_std().unwrap().accept().unwrap_err());
+    let none_waits = |error: std::io::Error| assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    none_waits(inside.into_std().unwrap().accept().unwrap_err());
+    none_waits(agent.into_std().unwrap().accept().unwrap_err());
 }

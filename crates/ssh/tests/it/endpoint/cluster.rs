@@ -35,7 +35,7 @@ pub(crate) struct Cluster {
     _directory: Arc<tempfile::TempDir>,
 }
 
-/// Somebody with a certificate: chain and key in PEM.
+/// A client with a certificate: chain and key in PEM.
 pub(crate) struct Guest {
     chain: String,
     key: String,
@@ -205,7 +205,7 @@ impl Cluster {
             stream.read_exact(&mut heard).await?;
             let was_early = stream.was_early();
             let flights = stream_flights(&mut stream);
-            // Tickets come behind the answer; whoever goes before has none.
+            // Tickets come behind the answer; a client that goes before has none.
             stream.read_to_end(&mut heard).await?;
             // The node may have gone by now.
             let _ = stream.shutdown().await;
@@ -223,7 +223,7 @@ impl Cluster {
         Ok(Talk { said_early, was_early, resumed, user, heard, flights, sent: carrier.first })
     }
 
-    /// The first flight of a client with a ticket, which reaches nobody.
+    /// The first flight of a client with a ticket, which reaches no node.
     pub(crate) async fn record(&self, client: &NodeClient) -> Vec<u8> {
         let (near, mut far) = duplex(1 << 20);
         let mut stream = EndpointStream::connect(near, client, self.now).unwrap();

@@ -243,7 +243,7 @@ async fn strangers_and_hosts_stay_out() {
     // Of another cluster with the same name.
     let mallory = Cluster::new().user("alice", Duration::HOUR);
     assert!(cluster.try_talk(&node, &cluster.client(&mallory, "web-1")).await.is_err());
-    // A proxy has a certificate of the cluster, and is nobody's user.
+    // A proxy has a certificate of the cluster, and is no user's.
     let proxy = Guest::from(&cluster.proxy("edge"));
     let talk = cluster.talk(&node, &cluster.client(&proxy, "web-1")).await;
     assert_eq!(talk.user, "proxy:edge");

@@ -202,10 +202,11 @@ async fn no_malformed_certificate_opens(face: Face) {
     ] {
         assert!(opens(&target, &alice, &certificate), "a certificate {name} was refused");
     }
-    // What is signed is whole, and what comes after it would be read by nobody. The transport of FIPS mode refuses it, as OpenSSH does.
+    // What is signed is whole, and what comes after it would not be read. The transport of FIPS mode refuses it, as
+    // OpenSSH does.
     let more = [alice.certificate.clone(), vec![0]].concat();
     assert_eq!(opens(&target, &alice, &more), transport() != TransportBy::Layer);
-    // Huge: refused or served, but nobody else notices.
+    // Huge: refused or served, but other clients do not notice.
     let huge = change(&|fields| fields.principals = list(&many));
     let _ = opens(&target, &alice, &huge);
     assert!(opens(&target, &alice, &alice.certificate));
@@ -222,7 +223,7 @@ fn user_signer(world: &World) -> Arc<dyn Signer> {
     world.user_ca.record().keys().map(|key| custody.load(key).unwrap()).find(is_ours).unwrap()
 }
 
-/// A key that nobody knows; the certificate's issuer still names the real authority.
+/// A key that the cluster does not know; the certificate's issuer still names the real authority.
 fn stranger() -> impl Signer {
     sallyport_sal::MemoryKey::generate(sallyport_sal::KeyAlgorithm::Ed25519).unwrap()
 }

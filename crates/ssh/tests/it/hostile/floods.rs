@@ -58,7 +58,7 @@ struct Watched {
     target: Target,
     alice: Alice,
     before: u64,
-    /// How long a login takes others when nobody attacks.
+    /// How long a login takes others without an attack.
     usual: Duration,
     _alone: MutexGuard<'static, ()>,
 }
@@ -84,7 +84,7 @@ impl Watched {
         Self { target, alice, before: resident(), usual: began.elapsed(), _alone: alone }
     }
 
-    /// Runs an attack in a thread of its own; somebody else logs in during it, and memory is watched.
+    /// Runs an attack in a thread of its own; another client logs in during it, and memory is watched.
     async fn survives<T: Send + 'static>(
         &self,
         attack: impl FnOnce(SocketAddr, String, Alice) -> T + Send + 'static,
@@ -132,7 +132,8 @@ async fn a_client_that_lies_about_its_window_costs_no_memory(face: Face) {
                 break;
             }
         }
-        // The attack is not to read: for as long as a server that keeps what nobody reads takes to keep far too much.
+        // The attack is not to read: for as long as a server that keeps what its client does not read takes to keep far
+        // too much.
         std::thread::sleep(Duration::from_millis(1500));
     };
     // All at once: what they cost together is less than what one may cost.
@@ -345,7 +346,7 @@ async fn nothing_but_authentication_is_served_before_it(face: Face) {
                 if with_service {
                     raw.service().unwrap();
                 }
-                // Whoever is to answer does so at once.
+                // A server that answers does so at once.
                 raw.stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
                 let _ = raw.send(packet);
                 while let Ok(answer) = raw.receive() {
@@ -374,7 +375,7 @@ async fn nothing_but_authentication_is_served_before_it(face: Face) {
             let mut attempts = 0;
             while raw.authenticate(&login, &alice.key, &bad).is_ok() {
                 attempts += 1;
-                assert!(attempts < 50, "nobody counts attempts");
+                assert!(attempts < 50, "the server does not count attempts");
             }
         })
         .await;

@@ -1,6 +1,6 @@
 //! An SSH client that does what it is told, however wrong: version, key exchange, authentication and packets by hand.
 //!
-//! curve25519-sha256 and aes128-gcm@openssh.com only, whoever the host says it is: these tests are about the server.
+//! curve25519-sha256 and aes128-gcm@openssh.com only, whatever host answers: these tests are about the server.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -143,7 +143,7 @@ async fn a_sshd_that_is_another_or_that_refuses_is_told_apart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_login_is_decided_as_ever_and_more_is_said_of_it() {
     let world = world(Suite::BalancedV1).await;
-    // Expired: the SSH library refuses those before anybody is asked.
+    // Expired: the SSH library refuses those before the node is asked.
     let mut card = world.card("alice");
     card.issued -= time::Duration::hours(2);
     world.issue("late", &card);
@@ -213,7 +213,7 @@ async fn nothing_reaches_channels_without_a_login() {
     let forced =
         vec![service(), none(), Packet::new(message::USERAUTH_SUCCESS), Raw::open(0, 1 << 20, 1 << 15)];
     assert!(attack(forced).contains("where a login was expected"));
-    // What the library says inside, and what it is told there, by somebody else.
+    // What the library says inside, and what it is told there, by a client that is not let in.
     let inside = vec![service(), none(), none(), Packet::new(message::GLOBAL_REQUEST).string("x").byte(1)];
     assert!(attack(inside).contains("where a login was expected"));
     assert!(world.events(&Code::SessionStart).is_empty());
@@ -223,7 +223,7 @@ async fn nothing_reaches_channels_without_a_login() {
 async fn who_is_in_is_not_let_in_again_and_keeps_to_the_order() {
     let world = world(Suite::BalancedV1).await;
     let mut raw = attacker(&world, true);
-    // Another login is passed over (RFC 4252 §5.1), as are messages that are the transport's or nobody's.
+    // Another login is passed over (RFC 4252 §5.1), as are messages that are the transport's or unknown.
     let none = Packet::new(message::USERAUTH_REQUEST).string("root").string("ssh-connection").string("none");
     raw.send(&none).unwrap();
     raw.send(&Packet::new(message::SERVICE_REQUEST).string("ssh-userauth")).unwrap();
@@ -240,7 +240,7 @@ async fn who_is_in_is_not_let_in_again_and_keeps_to_the_order() {
     raw.send(&Raw::kexinit()).unwrap();
     raw.send(&Raw::kexinit()).unwrap();
     assert!(last_words(&mut raw).contains("the end of the key exchange"));
-    // The library's own exchange of nothing is nobody else's.
+    // Only the library itself may exchange nothing.
     let mut raw = attacker(&world, true);
     raw.send(&Packet::new(message::NEWKEYS)).unwrap();
     assert!(last_words(&mut raw).contains("where KEXINIT was expected"));

@@ -125,7 +125,7 @@ async fn nothing_is_left_of_many_sessions_however_they_end() {
     // One that has just begun to wait still costs more or fewer descriptors than when it has been waiting for a while.
     let before = settled("descriptors that stay as they are", || one_waits().then(descriptors)).await;
 
-    // A number that sleep takes, and nobody else gives it.
+    // A number that sleep takes, and that no other test gives it.
     let marker = format!("97{0}.00{0}", std::process::id());
     let sessions = asked("SALLYPORT_MANY_SESSIONS", SESSIONS);
     for round in 0..sessions / (CONNECTIONS * 15) {

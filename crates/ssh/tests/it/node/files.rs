@@ -68,7 +68,7 @@ async fn sftp_does_what_people_do() {
             "{wanted}: {done:?}"
         );
     }
-    // What was in the files is nobody's business.
+    // What was in the files is not recorded.
     assert!(!frames.iter().any(|frame| matches!(frame.body, Body::Output(_))));
     let closed = world.events(&Code::SessionSftp);
     let written = closed

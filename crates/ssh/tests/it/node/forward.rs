@@ -302,7 +302,7 @@ async fn a_port_that_is_taken_and_too_many_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_nobody_reads_does_not_hold_up_the_others() {
     let world = World::new().await;
-    // Whoever connects gets as much as they take.
+    // Each client gets as much as it reads.
     let source = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = source.local_addr().unwrap().port();
     let counting = Arc::new(AtomicU64::new(0));
@@ -386,7 +386,7 @@ async fn sockets_are_reached_with_the_rights_of_the_account() {
         eprintln!("left out: needs root, to become another account");
         return;
     }
-    // The program has to be somewhere that nobody can read.
+    // The program has to be in a place that the account nobody can read.
     let bench = tempfile::tempdir().unwrap();
     std::fs::set_permissions(bench.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let helper = bench.path().join("helper");
@@ -402,7 +402,8 @@ async fn sockets_are_reached_with_the_rights_of_the_account() {
         ssh
     };
     let strict = "-oExitOnForwardFailure=yes";
-    // A socket of root's, behind a door of root's; and one behind a link that nobody may follow, but not enter.
+    // A socket of root's, behind a door of root's; and one behind a link that the account nobody may follow, but not
+    // enter.
     let secret = world.path("secret.sock");
     let _listener = UnixListener::bind(&secret).unwrap();
     let link = bench.path().join("link.sock");
@@ -421,7 +422,7 @@ async fn sockets_are_reached_with_the_rights_of_the_account() {
         assert!(event.message.contains("ermission denied"), "{event:?}");
         stopped(client).await;
     }
-    // Where nobody may not write, nobody does not listen.
+    // The node does not listen where the account nobody may not write.
     let refused =
         output(ssh(&[strict, "-N", &format!("-R{}:127.0.0.1:9", world.path("x.sock").display())])).await;
     assert_eq!(refused.status.code(), Some(255));
@@ -430,7 +431,7 @@ async fn sockets_are_reached_with_the_rights_of_the_account() {
     assert_eq!(refused.status.code(), Some(255));
     assert!(world.events(&Code::SessionListen).iter().all(|event| event.fields["success"] == false));
     assert!(world.event(&Code::SessionListen).await.message.contains("port of the system"));
-    // Where nobody may, it is nobody's.
+    // It listens where the account nobody may write, and the socket is that account's.
     let open = bench.path().join("open");
     std::fs::create_dir(&open).unwrap();
     std::os::unix::fs::chown(&open, Some(65534), Some(65534)).unwrap();

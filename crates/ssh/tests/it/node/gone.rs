@@ -63,7 +63,7 @@ async fn number(file: &Path) -> u32 {
     until("the command", || std::fs::read_to_string(file).ok()?.trim().parse().ok()).await
 }
 
-/// Runs until it is killed or the test is over, whoever hangs up. Says its number in `file` first.
+/// Runs until it is killed or the test is over, whichever end hangs up. Says its number in `file` first.
 fn stubborn(file: &Path) -> String {
     let file = file.display();
     format!(

@@ -1,4 +1,4 @@
-//! Taking part in somebody's terminal session.
+//! Taking part in another user's terminal session.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn join(world: &World, user: &str, session: SessionId, mode: &str) -> Command {
     ssh
 }
 
-/// A client with what it has shown so far.
+/// A client with its output so far.
 struct Seat {
     client: Child,
     stdout: ChildStdout,
@@ -113,7 +113,7 @@ async fn sessions_are_watched_joined_and_ended_by_those_who_may() {
     let listed: Vec<_> = listed.iter().map(|one| (one.user.as_str(), one.mode)).collect();
     assert_eq!(listed, [("bob", JoinMode::Observer), ("carol", JoinMode::Peer)]);
 
-    // No role lets anybody but the owner moderate; and the login is for nothing else.
+    // No role lets a user other than the owner moderate; and the login is for nothing else.
     let refused = output(join(&world, "dave", id, "moderator")).await;
     assert_eq!(refused.status.code(), Some(255));
     let said = text(&refused.stderr);
@@ -132,7 +132,7 @@ async fn sessions_are_watched_joined_and_ended_by_those_who_may() {
     let (code, _) = bob.ends().await;
     assert_eq!(code, Some(0));
     alice.sees("[sallyport: bob left]").await;
-    // A lock takes away who joined, and nobody else.
+    // A lock takes away the user who joined, and no other.
     world.set_locks(&[
         "kind: lock\nversion: v1\nmetadata:\n  name: gone\nspec:\n  target:\n    user: carol\n  message: left\n",
     ]);

@@ -9,7 +9,7 @@ use crate::world::{World, alive, started, until};
 const LOCK: &str =
     "{kind: lock, version: v1, metadata: {name: l}, spec: {target: {user: alice}, message: enough}}";
 
-/// Goes on whoever hangs up, and says its number first.
+/// Goes on when the client hangs up, and says its number first.
 const STUBBORN: &str = "sh -c \"trap '' HUP TERM; echo pid=\\$\\$; exec sleep 1000\"";
 
 /// The next number that a client shows.
@@ -93,7 +93,7 @@ async fn what_goes_on_without_its_client_is_told_of() {
     let pid = number(&mut lines(&mut client)).await;
     client.kill().await.unwrap();
     let told = world.event(&Code::SessionOutlived).await;
-    assert!(alive(pid), "nobody has forbidden it");
+    assert!(alive(pid), "no setting forbids it");
     kill(pid);
     assert_eq!(told.fields["processes"][0], format!("{pid} sleep"), "{told:?}");
     assert_eq!(world.event(&Code::SessionEnd).await.message, "the client went away");

@@ -1,8 +1,8 @@
 //! The node against stock OpenSSH: everything here is a real `ssh`, `scp`, `sftp` or `rsync`, over loopback; but for
 //! `doors`, which runs the same sessions through both front doors with our own client, and `native`.
 //!
-//! Logins are to the account that runs the tests. What needs root to become somebody else says so, and says when it was
-//! left out.
+//! Logins are to the account that runs the tests. A test that needs root to become another account says so, and says
+//! when it was left out.
 
 mod at_once;
 mod custody;

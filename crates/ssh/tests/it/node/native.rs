@@ -202,7 +202,7 @@ async fn who_breaks_the_rules_is_told_and_gone() {
     let mut flood = vec![Frame::Open(1, command("sleep 9"))];
     flood.extend((0..80).map(|_| Frame::Data(1, Bytes::from(vec![b'x'; 64 * 1024]))));
     let cases = [
-        (vec![Frame::Data(1, Bytes::from_static(b"x"))], "which nobody has opened"),
+        (vec![Frame::Data(1, Bytes::from_static(b"x"))], "which was never opened"),
         (vec![Frame::Open(2, command("true"))], "the channel 2 was opened"),
         (
             vec![Frame::Open(3, command("sleep 9")), Frame::Open(1, command("true"))],

@@ -14,7 +14,8 @@ async fn it_is_for_one_login() {
     let onward = settings(&world, &world.own.name);
     let refused = relayed(&world, "alice", onward.clone(), settings(&world, "somebody-else")).await;
     assert!(matches!(refused, Err(ClientError::Authentication { .. })), "{refused:?}");
-    // Who proves nothing of this cluster comes in all the same: whoever brought the connection knows whose it is.
+    // A client that proves nothing of this cluster comes in all the same: the caller that brought the connection knows
+    // whose it is.
     let stranger = world.stranger();
     world.issue_by(&stranger, "mallory", &world.card("alice"));
     let connection = relayed(&world, "mallory", onward.clone(), onward).await;

@@ -302,7 +302,7 @@ async fn root_serves_other_accounts() {
     assert!(text(&terminal.stdout).contains(&format!("{login} 620")), "{}", text(&terminal.stdout));
     let shown = text(&sftp.stdout);
     assert!(shown.contains(&format!("/home/{login}")), "{shown}");
-    assert!(shown.contains(&format!(" {} ", uid.trim())), "the file is somebody else's: {shown}");
+    assert!(shown.contains(&format!(" {} ", uid.trim())), "the file is another account's: {shown}");
     assert!(text(&sftp.stderr).contains("Permission denied"), "{}", text(&sftp.stderr));
 }
 
@@ -313,7 +313,7 @@ fn a_session_process_that_is_not_root_serves_nobody_else() {
     let spec = r#"{"login":"root","work":"exec","terminal":false,"environment":[]}"#;
     helper.env_clear().env("SALLYPORT_SESSION_SPEC", spec).args(["__session", "id"]);
     if is_root() {
-        // nobody's number; the program has to be somewhere that nobody can read.
+        // The number of the account nobody; the program has to be in a place that this account can read.
         let copy = std::env::temp_dir().join(format!("sallyport-helper-{}", std::process::id()));
         std::fs::copy(env!("CARGO_BIN_EXE_sallyport-session-helper"), &copy).unwrap();
         helper = std::process::Command::new(&copy);

@@ -31,7 +31,7 @@ async fn a_proxys_certificate_is_no_nodes() {
 }
 
 /// A proxy that was taken over logs in on a real node, through the node's tunnel, and has the user's client sign that login. The
-/// node's certificate says that it is a node, where nobody but the client itself logs in.
+/// node's certificate says that it is a node, where only the client itself logs in.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_proxy_gets_no_signature_for_a_session_of_its_own_on_a_node() {
     let refused = Arc::<Mutex<String>>::default();

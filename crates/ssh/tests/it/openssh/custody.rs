@@ -95,7 +95,7 @@ async fn a_key_that_does_not_sign_says_so() {
     let error = log_in(&cluster, &sshd, &credentials(&cluster, &faulty(false))).await.unwrap_err();
     assert!(matches!(error, ClientError::Authentication { .. }), "{error:?}");
 
-    // A certificate for another key is noticed before anybody is asked.
+    // A certificate for another key is noticed before the host is asked.
     let user = cluster.user();
     let other = Credentials::new(faulty(false), &user.certificate).unwrap_err();
     assert!(matches!(other, ClientError::BadCertificate { .. }), "{other:?}");

@@ -211,7 +211,7 @@ async fn a_client_that_takes_nothing_keeps_no_cut_from_the_server() {
     for locks in [true, false] {
         let world = world_of(&account).await;
         let file = room.path().join(locks.to_string());
-        // Output that stands, since nobody takes it, and input on and on.
+        // Output that stands, since the client does not read it, and input on and on.
         let command = format!("yes & echo $! $$ > {}; cat > /dev/null", file.display());
         let mut client = world.program("ssh");
         client.args(["-T", "-l", &account.0, NODE, &command]);

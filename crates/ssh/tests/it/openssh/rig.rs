@@ -256,7 +256,7 @@ impl Sshd {
         }
     }
 
-    /// What it has said.
+    /// Its log.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap()
     }

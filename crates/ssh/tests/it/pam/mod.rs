@@ -72,7 +72,7 @@ async fn log_in(service: &Service, login: &str) -> (World, std::process::Output)
     (world, shown)
 }
 
-/// Checks that somebody was refused for a reason, which stands in the audit log as well.
+/// Checks that a user was refused for a reason, which stands in the audit log as well.
 async fn refused(world: &World, shown: &std::process::Output, reason: &str) {
     assert_eq!(shown.status.code(), Some(255));
     assert_eq!(text(&shown.stdout), "");
