@@ -47,17 +47,13 @@ impl Policies {
     }
 
     /// May this identity follow what changes of resources of this kind? A host is told only of those that concern it, so that this says
-    /// nothing of reading: of the catalogue it follows what it serves or leads to, and reads and lists nothing.
+    /// nothing of reading: what a host decides by and what it serves or leads to it follows, and it reads and lists none of it.
     ///
     /// # Errors
     /// A [`Refusal`] that names the deciding rule.
     pub fn may_follow(&self, identity: &Identity, resource: &str) -> Result<ApiPermit, Refusal> {
-        let told = |role| {
-            matches!(role, HostRole::Node | HostRole::Proxy)
-                && Kind::of_document(resource).is_some_and(Kind::is_listed)
-        };
         match &identity.principal {
-            Principal::Host { role, .. } if told(*role) => {
+            Principal::Host { role, .. } if host_follows(*role, resource) => {
                 Ok(ApiPermit { rule: "built in for hosts".to_owned() })
             }
             _ => self.may(identity, resource, Verb::List),
@@ -76,30 +72,40 @@ impl Policies {
     }
 }
 
-/// What hosts may do, by what they are. Everything that is not here is refused.
-pub(super) fn host_may(role: HostRole, resource: &str, verb: Verb) -> bool {
-    use Verb::{Create, List, Read, Update};
-    // Of the kinds that sessions are with, a node reads all but nodes, and a proxy all. Those of the catalogue a host only follows.
-    let reads = Kind::of_document(resource).filter(|kind| !kind.is_listed()).is_some_and(|kind| match role {
+/// What a host is told in whole: by this it decides.
+pub(super) fn host_is_told(role: HostRole, resource: &str) -> bool {
+    matches!(role, HostRole::Node | HostRole::Proxy) && matches!(resource, "role" | "lock" | "session_policy")
+}
+
+/// What a host follows. Of the kinds that sessions are with an agent is told of what it serves (of nodes, of itself and of the servers that
+/// it is the gateway to, which is no matter of its rights), and a proxy of all, since it leads there.
+fn host_follows(role: HostRole, resource: &str) -> bool {
+    let leads_to = |kind| match role {
         HostRole::Node => kind != Kind::Node,
         HostRole::Proxy => true,
         HostRole::OpenSsh | HostRole::Auth => false,
-    });
-    if reads && matches!(verb, List | Read) {
-        return true;
-    }
+    };
+    host_is_told(role, resource)
+        || host_may(role, resource, Verb::List)
+        || Kind::of_document(resource).is_some_and(leads_to)
+}
+
+/// What hosts may do, by what they are. Everything that is not here is refused: what a host decides by, serves and leads to it only
+/// follows, so that a host's stolen key lists nothing of what the cluster has.
+pub(super) fn host_may(role: HostRole, resource: &str, verb: Verb) -> bool {
+    use Verb::{Create, List, Read, Update};
     match role {
-        // The view of the policy that deciding needs, one's own presence and certificates, and what one reports.
+        // Whom to trust, one's own presence and certificates, and what one reports.
         HostRole::Node => matches!(
             (resource, verb),
-            ("role" | "lock" | "ca" | "session_policy", List | Read)
+            ("ca", List | Read)
                 | ("node" | "host" | "session", Update)
                 | ("event" | DB_CLIENT, Create)
                 | ("recording", Create | Update)
         ),
         HostRole::Proxy => matches!(
             (resource, verb),
-            ("role" | "lock" | "ca" | "session_policy", List | Read)
+            ("ca", List | Read)
                 | ("host" | "session", Update)
                 | ("event", Create)
                 | ("recording", Create | Update)

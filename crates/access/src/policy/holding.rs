@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::api::host_may;
+use super::api::{host_is_told, host_may};
 use super::engine::Policies;
 use crate::refusal::Refusal;
 use crate::role::{
@@ -97,7 +97,7 @@ impl Policies {
     }
 
     /// Whether this identity holds what a host of this role does: all of it to make a proxy, which speaks for users; to
-    /// make another host, the reading that the host may do.
+    /// make another host, the reading of what the host reads or is told in whole.
     ///
     /// # Errors
     /// A [`Refusal`] that names the first thing that the holder lacks.
@@ -112,11 +112,12 @@ impl Policies {
                 "it speaks for every user, so it takes every right with every kind of resource".to_owned(),
             );
         }
-        // What a host only follows takes no right: of the catalogue it is told no more than what its token lets it serve, or an
-        // administrator gives it.
+        // What a host is told of in part takes no right: of databases and the catalogue it is told no more than what its token lets it
+        // serve, or an administrator gives it.
         let reading = every_right().filter(|(_, verb)| matches!(verb, Verb::List | Verb::Read));
         for (resource, verb) in reading {
-            if host_may(role, resource, verb) && self.may(holder, resource, verb).is_err() {
+            let reads = host_may(role, resource, verb) || host_is_told(role, resource);
+            if reads && self.may(holder, resource, verb).is_err() {
                 return refuse(format!("{} may not {} {resource}", holder.display_name(), verb.as_str()));
             }
         }

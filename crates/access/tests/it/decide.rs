@@ -194,6 +194,18 @@ fn the_api_is_denied_by_default_and_hosts_have_a_fixed_list() {
     {
         assert!(policies.may(&host, resource, verb).is_err(), "{resource}");
     }
+    // What a host is told it does not read, and what it is told of in part it does not list.
+    let mut openssh = host.clone();
+    let id = HostId::new();
+    openssh.principal = Principal::Host { id, name: NodeName::new("n").unwrap(), role: HostRole::OpenSsh };
+    for resource in ["role", "lock", "session_policy", "db", "app"] {
+        assert!(policies.may_follow(&host, resource).is_ok(), "{resource}");
+        assert!(policies.may_follow(&openssh, resource).is_err(), "{resource}");
+        for verb in [Verb::List, Verb::Read] {
+            assert!(policies.may(&host, resource, verb).is_err(), "{resource}");
+        }
+    }
+    assert!(policies.may_follow(&host, "node").is_err() && policies.may_follow(&host, "ca").is_ok());
     assert!(policies.decide(&host, &node("n", &[]), &login("root"), &[], now()).is_err());
 }
 

@@ -8,6 +8,7 @@ use crate::support::{Cluster, User};
 use sallyport_wire::v1;
 use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::catalogue_client::CatalogueClient;
+use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::fleet_client::FleetClient;
 use sallyport_wire::v1::watch_event::Event as Change;
 use tonic::Code;
@@ -190,8 +191,8 @@ async fn attacks_a_host_reads_and_lists_nothing_of_the_catalogue() {
     for (name, via) in [("own", "a-1"), ("secret", "a-2")] {
         create(&cluster, yaml(name, "", &format!(", via: {via}"))).await.unwrap();
     }
-    for host in [node, proxy] {
-        let mut admin = AdminClient::new(host);
+    for host in [&node, &proxy] {
+        let mut admin = AdminClient::new(host.clone());
         for name in ["own", "secret", "none"] {
             let get = v1::GetResourceRequest { kind: "app".to_owned(), name: name.to_owned() };
             let refused = admin.get_resource(get).await.unwrap_err();
@@ -199,6 +200,18 @@ async fn attacks_a_host_reads_and_lists_nothing_of_the_catalogue() {
         }
         let all = v1::ListResourcesRequest { kind: "app".to_owned(), ..Default::default() };
         let refused = admin.list_resources(all).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+    }
+    // Of databases, nodes and the policy no more: what concerns a host it is told by its watch.
+    for host in [&node, &proxy] {
+        let mut admin = AdminClient::new(host.clone());
+        for kind in ["db", "node", "role", "lock", "session_policy", "user", "token"] {
+            let all = v1::ListResourcesRequest { kind: kind.to_owned(), ..Default::default() };
+            let refused = admin.list_resources(all).await.unwrap_err();
+            assert_eq!(refused.code(), Code::PermissionDenied, "{kind}: {refused:?}");
+        }
+        let mut cluster = ClusterClient::new(host.clone());
+        let refused = cluster.list_nodes(v1::ListNodesRequest::default()).await.unwrap_err();
         assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
     }
     let refused = codes(&cluster, "SP3001W").await;

@@ -15,7 +15,7 @@ async fn it_gives_one_host_of_its_role_which_a_lock_ends() {
     let trust = cluster.running.authority().unwrap().trust();
     assert!(is_role(&trust, &issued.tls_certificate_pem, HostRole::Node));
     let channel = authority_as(&cluster.proxy(), &trust, &issued.tls_certificate_pem, &key.pkcs8_pem()).await;
-    no_administration(&channel, &POLICY).await;
+    no_administration(&channel).await;
     no_other_host(&channel).await;
     // Visible: in the list of nodes, and on record.
     let joined = support::events(&mut admin, "SP1300I").await;

@@ -8,7 +8,7 @@ async fn it_gives_what_runs_there_and_a_lock_ends_that() {
     let of_bob = recording_of_another(&scene).await;
     let stolen = scene.node_identity();
     let channel = stolen.authority(&scene.cluster).await;
-    no_administration(&channel, &POLICY).await;
+    no_administration(&channel).await;
     nothing_of_others(&channel, &of_bob).await;
     no_other_host(&channel).await;
 

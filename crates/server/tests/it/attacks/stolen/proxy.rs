@@ -14,7 +14,7 @@ async fn it_gives_no_certificates_of_others_no_policy_and_no_recordings_and_a_lo
     let stolen =
         Identity { key: key.pkcs8_pem().to_string(), chain: issued.tls_certificate_pem, id: issued.host_id };
     let channel = stolen.authority(&scene.cluster).await;
-    no_administration(&channel, &POLICY).await;
+    no_administration(&channel).await;
     nothing_of_others(&channel, &of_bob).await;
     no_other_host(&channel).await;
 

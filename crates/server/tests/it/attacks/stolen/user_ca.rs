@@ -116,7 +116,7 @@ async fn it_signs_for_users_alone_and_a_rotation_ends_it() {
     let mallory = forge(&ca, &scene, "mallory");
 
     // The authority knows its users: what it holds about them bounds what a certificate says.
-    no_administration(&mallory.authority().await, &[]).await;
+    no_administration(&mallory.authority().await).await;
     // It is not the host CA's: nothing that it signs passes for a host.
     let trust = scene.cluster.running.authority().unwrap().trust();
     let channel = authority_as(&scene.cluster.proxy(), &trust, &mallory.tls_chain, &mallory.tls_key).await;

@@ -15,7 +15,7 @@ async fn they_give_that_users_access_and_nothing_else_until_they_are_denied() {
     assert_eq!(thief.run("web-1", &scene.login, "echo in").await.0, "in\n", "what they give");
 
     let channel = thief.authority().await;
-    no_administration(&channel, &[]).await;
+    no_administration(&channel).await;
     nothing_of_others(&channel, &of_bob).await;
     nothing_of_others(&channel, &SessionId::new().to_string()).await;
     assert_eq!(thief.open("web-1", "daemon").await.err().unwrap().code(), Code::PermissionDenied);
