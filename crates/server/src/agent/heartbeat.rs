@@ -6,12 +6,12 @@ use std::time::Duration;
 use metrics::counter;
 use sallyport_access::{Kind, Listed};
 use sallyport_wire::convert::duration_from_proto;
-use sallyport_wire::v1::{DatabaseHealth, DatabaseReport, HeartbeatRequest, ResourceReport};
+use sallyport_wire::v1::{DatabaseHealth, DatabaseReport, HeartbeatRequest, ResourceHealth, ResourceReport};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::databases::health::Found;
+use super::health::Found;
 use super::labels::OwnLabels;
 use crate::backoff::{Backoff, chance};
 use crate::member::authority_client::AuthorityClient;
@@ -33,7 +33,7 @@ pub(crate) struct Description {
     pub(crate) databases: Vec<String>,
     /// What else stands in its configuration.
     pub(crate) resources: Vec<Listed>,
-    /// How the databases that it serves are.
+    /// How what it serves is.
     pub(crate) health: watch::Receiver<Found>,
 }
 
@@ -48,33 +48,31 @@ pub(crate) async fn run(client: AuthorityClient, description: Description, stop:
 async fn forever(client: AuthorityClient, mut description: Description) {
     let mut changes = description.labels.changes();
     let mut told = Vec::new();
-    let request = |description: &Description| HeartbeatRequest {
-        labels: description.labels.now().into_iter().collect(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        os_user: description.os_user.clone(),
-        address: description.address.clone(),
-        databases: description.databases.iter().map(|yaml| DatabaseReport { yaml: yaml.clone() }).collect(),
-        database_health: description
-            .health
-            .borrow()
-            .iter()
-            .map(|(name, problem)| DatabaseHealth {
-                name: name.to_string(),
-                healthy: problem.is_none(),
-                problem: problem.clone().unwrap_or_default(),
-            })
-            .collect(),
-        databases_end_to_end: true,
-        resources: description
-            .resources
-            .iter()
-            .map(|listed| ResourceReport {
-                kind: listed.kind.row().document.to_owned(),
-                yaml: listed.to_yaml(),
-            })
-            .collect(),
-        resource_health: Vec::new(),
-        kinds: Kind::listed().map(|kind| kind.row().document.to_owned()).collect(),
+    let request = |description: &Description| {
+        let (database_health, resource_health) = health(&description.health.borrow());
+        HeartbeatRequest {
+            labels: description.labels.now().into_iter().collect(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            os_user: description.os_user.clone(),
+            address: description.address.clone(),
+            databases: description
+                .databases
+                .iter()
+                .map(|yaml| DatabaseReport { yaml: yaml.clone() })
+                .collect(),
+            database_health,
+            databases_end_to_end: true,
+            resources: description
+                .resources
+                .iter()
+                .map(|listed| ResourceReport {
+                    kind: listed.kind.row().document.to_owned(),
+                    yaml: listed.to_yaml(),
+                })
+                .collect(),
+            resource_health,
+            kinds: Kind::listed().map(|kind| kind.row().document.to_owned()).collect(),
+        }
     };
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
@@ -117,4 +115,21 @@ async fn forever(client: AuthorityClient, mut description: Description) {
             }
         }
     }
+}
+
+/// What was found, as the two messages in which a heartbeat says it: databases have one of their own.
+fn health(found: &Found) -> (Vec<DatabaseHealth>, Vec<ResourceHealth>) {
+    let (mut databases, mut resources) = (Vec::new(), Vec::new());
+    for ((kind, name), problem) in found {
+        let (name, healthy) = (name.clone(), problem.is_none());
+        let problem = problem.clone().unwrap_or_default();
+        match kind {
+            Kind::Database => databases.push(DatabaseHealth { name, healthy, problem }),
+            kind => {
+                let kind = kind.row().document.to_owned();
+                resources.push(ResourceHealth { kind, name, healthy, problem });
+            }
+        }
+    }
+    (databases, resources)
 }

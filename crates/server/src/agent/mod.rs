@@ -5,6 +5,7 @@ mod databases;
 mod end_to_end;
 mod endpoints;
 pub(crate) mod gateway;
+mod health;
 mod heartbeat;
 mod labels;
 mod node;
@@ -22,7 +23,7 @@ use sallyport_access::{ClusterName, HostId, HostRole, Node, NodeKind};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::databases::{AgentDatabases, health as database_health};
+use self::databases::AgentDatabases;
 use self::gateway::Gateway;
 use self::heartbeat::Description;
 use self::labels::OwnLabels;
@@ -216,8 +217,12 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         recorders: node.recorders(),
         live: node.live(),
     });
-    let (found, health_of_databases) = watch::channel(database_health::Found::new());
-    tasks.spawn(database_health::run(databases.clone(), found, stop.clone()));
+    let (found, found_health) = watch::channel(health::Found::new());
+    let served = {
+        let (databases, resources) = (databases.clone(), resources.clone());
+        move || databases.checks().into_iter().chain(resources.checks()).collect()
+    };
+    tasks.spawn(health::run(served, section.check_interval, view.changes(), found, stop.clone()));
     member.confirm();
     let uploader = Uploader::new(node.recorders(), spool_bytes - spool_bytes / EVENT_SHARE, client.clone());
     tasks.spawn(uploader.clone().run(stop.clone()));
@@ -228,7 +233,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         address: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         databases: section.databases.iter().map(|database| database.to_yaml()).collect(),
         resources: section.resources.clone(),
-        health: health_of_databases,
+        health: found_health,
     };
     tasks.spawn(heartbeat::run(client, description, stop.clone()));
     let dialling = Dialling {

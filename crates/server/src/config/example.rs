@@ -151,8 +151,8 @@ node:
   #     # login: certificate                   # or password, from the file below
   # Passwords for databases that take no certificate, as libpq's password file has them.
   # pgpass: /etc/sallyport/pgpass
-  # How often each of the databases is asked whether it answers.
-  # database_check_interval: 1m
+  # How often each database and application that this agent serves is asked whether it answers.
+  # check_interval: 1m
   # Disk for recordings and events that wait for the authority, in MiB.
   # spool_limit_mib: 2048
 "#;

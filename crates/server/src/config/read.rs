@@ -72,6 +72,8 @@ const NODE: &[&str] = &[
     "spool_limit_mib",
     "databases",
     "pgpass",
+    "check_interval",
+    // What it was called while databases alone were asked.
     "database_check_interval",
     "danger",
 ];
@@ -361,16 +363,16 @@ fn node(section: &Section<'_>, proxy_here: bool, problems: &mut Problems) -> Nod
         pgpass: section.parsed("pgpass", "write the path of a password file", problems, |text| {
             if text.is_empty() { Err("is empty") } else { Ok(PathBuf::from(text)) }
         }),
-        database_check_interval: section
-            .duration(
-                "database_check_interval",
-                Duration::from_secs(1),
-                Duration::from_secs(86_400),
-                problems,
-            )
-            .unwrap_or(default.database_check_interval),
+        check_interval: check_interval(section, problems).unwrap_or(default.check_interval),
         helper: None,
     }
+}
+
+fn check_interval(section: &Section<'_>, problems: &mut Problems) -> Option<Duration> {
+    let (least, most) = (Duration::from_secs(1), Duration::from_secs(86_400));
+    let [now, before] =
+        ["check_interval", "database_check_interval"].map(|key| section.duration(key, least, most, problems));
+    now.or(before)
 }
 
 /// The name of a file in `/etc/pam.d`; `off` is none.

@@ -262,8 +262,8 @@ pub struct NodeSection {
     pub resources: Vec<Listed>,
     /// Passwords for databases that take no certificate, in the format of libpq's password file. Default: none.
     pub pgpass: Option<PathBuf>,
-    /// How often each database that this agent serves is asked whether it answers, 1 s to 1 day. Default 1 min.
-    pub database_check_interval: Duration,
+    /// How often each resource that this agent serves is asked whether it answers, 1 s to 1 day. Default 1 min.
+    pub check_interval: Duration,
     /// What is done against its interest. Default: nothing.
     pub danger: Danger,
     /// The program that is run as `PROGRAM __session ...` for each session; unset: this executable.
@@ -293,7 +293,7 @@ impl Default for NodeSection {
             databases: Vec::new(),
             resources: Vec::new(),
             pgpass: None,
-            database_check_interval: Duration::from_secs(60),
+            check_interval: Duration::from_secs(60),
             danger: Danger::default(),
             helper: None,
         }

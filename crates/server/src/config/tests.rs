@@ -46,7 +46,7 @@ fn every_commented_default_in_the_example_is_what_the_code_does() {
             "sessions_per_user:",
             "allow_env:",
             "spool_limit_mib:",
-            "database_check_interval:",
+            "check_interval:",
         ];
         match uncommented {
             Some(plain) if keep.iter().any(|key| plain.trim_start().starts_with(key)) => {
@@ -63,7 +63,7 @@ fn every_commented_default_in_the_example_is_what_the_code_does() {
     assert_eq!(config.proxy.unwrap().limits, Limits::default());
     let node = config.node.unwrap();
     assert_eq!(node.spool_limit_mib, NodeSection::default().spool_limit_mib);
-    assert_eq!(node.database_check_interval, NodeSection::default().database_check_interval);
+    assert_eq!(node.check_interval, NodeSection::default().check_interval);
 }
 
 #[test]

@@ -128,6 +128,11 @@ impl ClusterCache {
         self.read().listed.get(&id).cloned()
     }
 
+    /// Every resource of a kind of the catalogue that this host is told of, in the order of names.
+    pub(crate) fn listed_of(&self, kind: Kind) -> Vec<Arc<Listed>> {
+        self.read().listed.values().filter(|listed| listed.kind == kind).cloned().collect()
+    }
+
     /// Wakes whenever anything but a node changed.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use metrics::{counter, histogram};
-use sallyport_access::{Decidable, Identity, Permit, Refusal};
+use sallyport_access::{Decidable, HostId, Identity, Permit, Refusal};
 use sallyport_audit::{Code, Event, PHASE, Sink};
 use sallyport_wire::stream_header::UserCertificate;
 use time::OffsetDateTime;
@@ -136,6 +136,12 @@ pub(crate) struct Took {
 /// As much of a name that a client says as any real name has: for logs, traces and events.
 pub(crate) fn shown(target: &str) -> &str {
     target.char_indices().nth(LONGEST_TARGET).and_then(|(end, _)| target.get(..end)).unwrap_or(target)
+}
+
+/// Of the agents that serve a resource, those that will do, in the order in which the client names them: it has heard from the authority
+/// which of them reach the resource.
+pub(crate) fn in_order(serving: &[HostId], wanted: &[HostId]) -> Vec<HostId> {
+    wanted.iter().filter(|agent| serving.contains(agent)).copied().collect()
 }
 
 /// Opens streams.

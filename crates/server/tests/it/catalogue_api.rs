@@ -184,6 +184,77 @@ async fn attacks_a_node_serves_nothing_that_its_token_does_not_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn attacks_an_agent_says_nothing_of_the_health_of_what_it_does_not_serve() {
+    let cluster = Cluster::without_node().await;
+    let (one, thief) = (agent(&cluster, "a-1", &[]).await, agent(&cluster, "a-2", &["app/*"]).await);
+    let local = async || support::admin_channel(&cluster.data_dir()).await;
+    let health =
+        async || list(local().await, apps()).await.into_iter().map(|item| (item.health, item.problem));
+    create(&cluster, yaml("pay", "", ", via: a-1")).await.unwrap();
+    assert!(beat(&one, &[], &[]).await.is_empty());
+    // Nobody of its agents has said anything: what others say, well or not, is not heard.
+    for problem in ["", "away"] {
+        beat(&thief, &[], &[("pay", problem), ("none", problem)]).await;
+        let all: Vec<_> = health().await.collect();
+        assert_eq!(all, [("unknown".to_owned(), String::new())]);
+    }
+    beat(&one, &[], &[("pay", "10.0.0.7:80 refused the connection")]).await;
+    beat(&thief, &[], &[("pay", "")]).await;
+    let all: Vec<_> = health().await.collect();
+    assert_eq!(all, [("unhealthy".to_owned(), "10.0.0.7:80 refused the connection".to_owned())]);
+    // As long as it serves it, and no longer.
+    create(&cluster, yaml("pay", "", ", via: [a-1, a-2]")).await.unwrap();
+    beat(&thief, &[], &[("pay", "")]).await;
+    assert_eq!(health().await.next().unwrap().0, "healthy");
+    create(&cluster, yaml("pay", "", ", via: a-1")).await.unwrap();
+    assert_eq!(health().await.next().unwrap().0, "unhealthy");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_does_not_say_that_it_can_serve_a_kind_is_led_to_by_no_program() {
+    let cluster = Cluster::without_node().await;
+    let old = agent(&cluster, "a-1", &[]).await;
+    create(&cluster, yaml("wiki", "", ", via: a-1")).await.unwrap();
+    let local = support::admin_channel(&cluster.data_dir()).await;
+    // As an agent of an earlier release, which has no word for kinds; and as one of a later, which has others.
+    for kinds in [vec![], vec!["mainframe".to_owned()]] {
+        let request = v1::HeartbeatRequest { kinds, databases_end_to_end: true, ..Default::default() };
+        FleetClient::new(old.clone()).heartbeat(request).await.unwrap();
+        let all = list(local.clone(), apps()).await;
+        assert_eq!((all[0].end_to_end_agents.len(), all[0].health.as_str()), (0, "unknown"));
+        assert_eq!(all[0].agents, ["a-1"], "so that a program can say whose agents those are");
+    }
+    beat(&old, &[], &[]).await;
+    assert_eq!(list(local, apps()).await[0].end_to_end_agents.len(), 1, "it was updated");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_that_reach_it_are_named_before_those_that_do_not() {
+    let cluster = Cluster::without_node().await;
+    let mut agents = Vec::new();
+    for name in ["a-1", "a-2", "a-3"] {
+        let mut joining = Joining::new("node", name);
+        joining.token.resources = vec!["app/*".to_owned()];
+        let joined = joining.join(&cluster).await.unwrap();
+        agents.push((joined.id.to_string(), joined.channel));
+    }
+    create(&cluster, yaml("wiki", "", ", via: [a-1, a-2, a-3]")).await.unwrap();
+    let order = async |health: [Option<&str>; 3]| {
+        for ((_, channel), health) in agents.iter().zip(health) {
+            let said: Vec<_> = health.into_iter().map(|problem| ("wiki", problem)).collect();
+            beat(channel, &[], &said).await;
+        }
+        let all = list(support::admin_channel(&cluster.data_dir()).await, apps()).await;
+        let place = |id: &String| agents.iter().position(|(of, _)| of == id).unwrap();
+        all[0].end_to_end_agents.iter().map(place).collect::<Vec<_>>()
+    };
+    assert_eq!(order([None, None, None]).await, [0, 1, 2], "as the document has them");
+    assert_eq!(order([Some("refused"), None, Some("")]).await, [2, 1, 0]);
+    assert_eq!(order([Some("refused"), Some(""), Some("refused")]).await, [1, 0, 2]);
+    assert_eq!(order([Some(""), Some(""), Some("")]).await, [0, 1, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn attacks_a_host_reads_and_lists_nothing_of_the_catalogue() {
     let cluster = Cluster::without_node().await;
     let node = agent(&cluster, "a-1", &["app/*"]).await;
@@ -393,4 +464,37 @@ async fn access_to_the_catalogue_is_explained_and_locks_keep_out() {
     let none =
         own.list(v1::ListCatalogueRequest { kind: "db".to_owned(), ..Default::default() }).await.unwrap_err();
     assert_eq!(none.code(), Code::InvalidArgument);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_says_of_an_application_that_is_down_why_and_that_it_is_up_again() {
+    let second = std::time::Duration::from_secs(1);
+    let cluster = Cluster::start(|config| {
+        let node = support::node_section("web-1");
+        config.node = Some(sallyport_server::config::NodeSection { check_interval: second, ..node });
+    });
+    let cluster = cluster.await;
+    cluster.running.ready(support::PATIENCE).await.unwrap();
+    let application = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = application.local_addr().unwrap();
+    let document = yaml("wiki", "", ", via: web-1").replace("10.0.0.7:80", &address.to_string());
+    let local = support::admin_channel(&cluster.data_dir()).await;
+    let until = async |health: &str| {
+        let looking = async {
+            loop {
+                let all = list(local.clone(), apps()).await;
+                if let Some(one) = all.into_iter().find(|one| one.health == health) {
+                    return one;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(support::PATIENCE, looking).await.unwrap_or_else(|_| panic!("never {health}"))
+    };
+    create(&cluster, document).await.unwrap();
+    assert_eq!(until("healthy").await.problem, "");
+    drop(application);
+    assert_eq!(until("unhealthy").await.problem, format!("{address} refused the connection"));
+    let _application = tokio::net::TcpListener::bind(address).await.unwrap();
+    assert_eq!(until("healthy").await.problem, "");
 }

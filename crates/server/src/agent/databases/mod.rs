@@ -2,9 +2,9 @@
 
 mod credentials;
 mod fresh;
-pub(crate) mod health;
 mod passwords;
 
+use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use crate::tasks::Tasks;
 use bytes::Bytes;
 use data_encoding::{BASE64, DecodeError, HEXLOWER};
 use sallyport_access::{
-    ClusterName, Database, DatabaseAccount, DatabaseName, DatabasePermit, HostId, Identity, NodeName,
-    Refusal, SessionId,
+    ClusterName, Database, DatabaseAccount, DatabaseName, DatabasePermit, DatabaseTlsMode, HostId, Identity,
+    Kind, NodeName, Refusal, SessionId,
 };
 use sallyport_audit::recording::Recorders;
 use sallyport_audit::{Code, Event, PHASE, Sink};
-use sallyport_ca::CaError;
+use sallyport_ca::{CaError, Trust};
 use sallyport_databases::postgres::error::{Refusal as Refused, SqlState};
 use sallyport_databases::postgres::startup::CancelKey;
-use sallyport_databases::service::{Asked, Came, Directory, Service, Settings};
+use sallyport_databases::service::{Asked, Came, ConnectError, Directory, Service, Settings, probe};
 use sallyport_session::LiveSessions;
 use sallyport_wire::stream_header::{CancelTarget, PostgresTarget, UserCertificate};
 use sallyport_wire::{alpn, tunnel};
@@ -30,9 +30,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, info_span, warn};
 
-use self::credentials::AgentCredentials;
+use self::credentials::{AgentCredentials, settings};
 use self::passwords::PasswordFile;
 use super::end_to_end::{Endpoint, Proven};
+use super::health::{self, Check};
 use crate::ServerError;
 use crate::config::NodeSection;
 use crate::member::authority_client::AuthorityClient;
@@ -79,7 +80,6 @@ pub(crate) struct AgentDatabases {
     sink: Arc<dyn Sink>,
     service: Service,
     endpoint: Arc<Endpoint>,
-    check_interval: Duration,
 }
 
 impl std::fmt::Debug for AgentDatabases {
@@ -108,9 +108,8 @@ impl AgentDatabases {
             agent_id: id.to_string(),
             patience: PATIENCE,
         });
-        let check_interval = section.database_check_interval;
         let endpoint = Arc::new(Endpoint::new(alpn::DATABASE));
-        Ok(Self { known, host, sink, service, endpoint, check_interval })
+        Ok(Self { known, host, sink, service, endpoint })
     }
 
     /// Serves one stream of a client to its end.
@@ -240,10 +239,27 @@ impl AgentDatabases {
         self.service.drain(Duration::ZERO).await;
     }
 
-    /// The databases that this agent serves.
-    pub(crate) fn served(&self) -> Vec<Arc<Database>> {
-        self.known.served()
+    /// How the databases that this agent serves are asked whether they answer.
+    pub(crate) fn checks(&self) -> Vec<Check> {
+        let check = |database: Arc<Database>| {
+            let trust = self.known.view.trust();
+            let of = (Kind::Database, database.name.to_string());
+            let document: Arc<dyn Any + Send + Sync> = Arc::clone(&database) as _;
+            let ask = async move { answers(&database, &trust).await.map_err(|error| error.to_string()) };
+            Check { of, document, ask: Box::pin(ask) }
+        };
+        self.known.served().into_iter().map(check).collect()
     }
+}
+
+/// Makes a connection as every session does, and ends it in order before it says who it is: the agent has credentials for
+/// sessions of users alone.
+async fn answers(database: &Database, trust: &Trust) -> Result<(), ConnectError> {
+    let tls = match database.tls.mode {
+        DatabaseTlsMode::Disabled => None,
+        _ => Some(settings(database, trust, None)?),
+    };
+    probe(database, tls, health::PATIENCE).await
 }
 
 /// Says no in the client's own protocol.

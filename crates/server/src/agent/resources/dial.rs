@@ -9,6 +9,7 @@ use sallyport_access::{Listed, Permit};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
+use crate::agent::health;
 use crate::config::HostPort;
 use crate::reach::{Failed, first_of, places};
 
@@ -24,8 +25,8 @@ pub(super) enum NotReached {
     Address { address: String, problem: &'static str },
     #[error("{address} refused the connection")]
     Refused { address: String },
-    #[error("{address} did not answer within {} s", PATIENCE.as_secs())]
-    Silent { address: String },
+    #[error("{address} did not answer within {} s", within.as_secs())]
+    Silent { address: String, within: Duration },
     #[error("the name in {address} is not known there")]
     Unknown { address: String },
     #[error("there is no route to {address}")]
@@ -40,6 +41,19 @@ pub(super) enum NotReached {
 
 /// Connects to the address of what the permit names.
 pub(super) async fn dial(_permit: &Permit<Listed>, address: &str) -> Result<TcpStream, NotReached> {
+    let stream = connect(address, PATIENCE).await?;
+    let _ = stream.set_nodelay(true);
+    let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE);
+    let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive);
+    Ok(stream)
+}
+
+/// Whether something takes connections there. Nothing is said to it.
+pub(super) async fn answers(address: &str) -> Result<(), NotReached> {
+    connect(address, health::PATIENCE).await.map(drop)
+}
+
+async fn connect(address: &str, within: Duration) -> Result<TcpStream, NotReached> {
     let owned = || address.to_owned();
     let parsed: HostPort =
         address.parse().map_err(|problem| NotReached::Address { address: owned(), problem })?;
@@ -51,22 +65,18 @@ pub(super) async fn dial(_permit: &Permit<Listed>, address: &str) -> Result<TcpS
         };
         first_of(&places(&parsed, resolve).await?).await.map_err(Failed::Io)
     };
-    let connected = timeout(PATIENCE, connecting).await;
-    let connected = connected.map_err(|_| NotReached::Silent { address: owned() })?;
-    let stream = connected.map_err(|failed| match failed {
+    let connected = timeout(within, connecting).await;
+    let connected = connected.map_err(|_| NotReached::Silent { address: owned(), within })?;
+    connected.map_err(|failed| match failed {
         Failed::Apart(ip, what) => NotReached::Apart { address: owned(), ip, what },
         Failed::Io(source) => match source.kind() {
             io::ErrorKind::ConnectionRefused => NotReached::Refused { address: owned() },
-            io::ErrorKind::TimedOut => NotReached::Silent { address: owned() },
+            io::ErrorKind::TimedOut => NotReached::Silent { address: owned(), within },
             io::ErrorKind::NotFound => NotReached::Unknown { address: owned() },
             io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
                 NotReached::NoRoute { address: owned() }
             }
             _ => NotReached::Other { address: owned(), source },
         },
-    })?;
-    let _ = stream.set_nodelay(true);
-    let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE);
-    let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive);
-    Ok(stream)
+    })
 }

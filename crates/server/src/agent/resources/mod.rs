@@ -30,6 +30,7 @@ use tracing::{Span, info, info_span, warn};
 use self::client::Client;
 use self::refusal::Refusal;
 use super::end_to_end::{Endpoint, Proven};
+use super::health::Check;
 use crate::member::cluster_cache::ClusterCache;
 use crate::member::host::Credentials;
 use crate::proxy::open::shown;
@@ -136,6 +137,26 @@ impl AgentResources {
                 asked.refuse(&mut client, refusal).await;
             }
         }
+    }
+
+    /// How the resources that this agent serves are asked whether they answer: whatever the kind, by a connection to what it dials for a
+    /// session.
+    pub(crate) fn checks(&self) -> Vec<Check> {
+        let own = self.0.own_name();
+        let mut checks = Vec::new();
+        for (kind, served) in &self.0.endpoints {
+            let mut listed = self.0.view.listed_of(*kind);
+            listed.retain(|listed| listed.agents.contains(&own));
+            checks.extend(listed.into_iter().map(|listed| {
+                let (of, address) = ((*kind, listed.name.to_string()), (served.serving.address)(&listed));
+                let ask = async move {
+                    let address = address.ok_or_else(|| Refusal::NotUnderstood.to_string())?;
+                    dial::answers(&address).await.map_err(|problem| problem.to_string())
+                };
+                Check { of, document: listed, ask: Box::pin(ask) }
+            }));
+        }
+        checks
     }
 
     /// Sessions that go on.

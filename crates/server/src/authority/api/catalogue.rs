@@ -139,7 +139,7 @@ impl Service {
                 next = items.last().map(|last| last.name.clone()).unwrap_or_default();
                 break;
             }
-            items.push(self.item(known, health, problem));
+            items.push(self.item(known, (health, problem), now));
         }
         Ok(v1::ListCatalogueResponse { items, next })
     }
@@ -147,15 +147,15 @@ impl Service {
     fn item(
         &self,
         known: &Known<sallyport_access::Listed>,
-        health: &str,
-        problem: String,
+        (health, problem): (&str, String),
+        now: OffsetDateTime,
     ) -> v1::CatalogueItem {
         let listed = known.resource.as_ref();
         let labels = listed.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
         let keys = spec(listed.kind).map(|spec| spec.shown).unwrap_or_default();
         let shown: HashMap<String, String> =
             keys.iter().filter_map(|key| Some(((*key).to_owned(), listed.text(key)?.to_owned()))).collect();
-        let agents = known.end_to_end_agents(&self.registry.presence);
+        let agents = known.end_to_end_agents(&self.registry.presence, now);
         v1::CatalogueItem {
             kind: listed.kind.row().document.to_owned(),
             name: listed.name.to_string(),

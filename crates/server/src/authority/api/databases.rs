@@ -180,7 +180,7 @@ impl Service {
                 roles: choices.roles,
                 user_mode: choices.user_mode.as_str().to_owned(),
                 end_to_end_agents: known
-                    .end_to_end_agents(&self.registry.presence)
+                    .end_to_end_agents(&self.registry.presence, now)
                     .iter()
                     .map(ToString::to_string)
                     .collect(),

@@ -64,8 +64,9 @@ impl<R: Kept> Known<R> {
         }
     }
 
-    /// The agents that take connections as TLS from the user's program. A name that several have means none of them.
-    pub(crate) fn end_to_end_agents(&self, presence: &Presence) -> Vec<HostId> {
+    /// The agents that take connections as TLS from the user's program, those that reach the resource before those that say nothing, and
+    /// those that say that they do not reach it last: in this order proxies try them. A name that several have means none of them.
+    pub(crate) fn end_to_end_agents(&self, presence: &Presence, now: OffsetDateTime) -> Vec<HostId> {
         let kind = self.resource.kind();
         let found = self.resource.agents().iter().filter_map(|agent| {
             match presence.find(agent.as_str()).as_slice() {
@@ -73,7 +74,18 @@ impl<R: Kept> Known<R> {
                 _ => None,
             }
         });
-        found.collect()
+        let mut agents: Vec<HostId> = found.collect();
+        agents.sort_by_key(|id| match self.said(*id, now) {
+            Some(said) if said.healthy => 0,
+            None => 1,
+            Some(_) => 2,
+        });
+        agents
+    }
+
+    /// What an agent has said lately.
+    fn said(&self, id: HostId, now: OffsetDateTime) -> Option<&Health> {
+        self.health.get(&id).filter(|said| now - said.at < OFFLINE_AFTER)
     }
 
     /// Whether its agents are there and reach it, and what they say when not.
@@ -86,9 +98,7 @@ impl<R: Kept> Known<R> {
         if online.is_empty() {
             return ("offline", String::new());
         }
-        let said = || {
-            online.iter().filter_map(|id| self.health.get(id)).filter(|said| now - said.at < OFFLINE_AFTER)
-        };
+        let said = || online.iter().filter_map(|id| self.said(*id, now));
         if said().any(|said| said.healthy) {
             return ("healthy", String::new());
         }

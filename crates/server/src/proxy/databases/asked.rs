@@ -14,7 +14,7 @@ use super::crowded::CROWDED_HINT;
 use super::greeting::Denied;
 use super::said::Said;
 use super::ways::{DatabaseStream, Databases, about};
-use crate::proxy::open::{Asks, ClientContext, Opener, Refused};
+use crate::proxy::open::{Asks, ClientContext, Opener, Refused, in_order};
 use crate::sessions::DatabaseGuard;
 
 /// A database that a client asks for.
@@ -148,7 +148,7 @@ impl Asks for DatabaseAsked<'_> {
         let (databases, end_to_end) = (self.databases, self.end_to_end());
         let mut agents = databases.agents(database).map_err(|problem| unreachable(&problem.to_string()))?;
         if let Some(will_do) = end_to_end {
-            agents.retain(|agent| will_do.contains(agent));
+            agents = in_order(&agents, will_do);
         }
         let cancel = databases.cancels.register(permit).map_err(|error| unreachable(&error.to_string()))?;
         let traceparent = sallyport_telemetry::context(opening).map(|context| context.to_string());

@@ -12,7 +12,7 @@ use tracing::{Span, info};
 
 use super::error::ResourceError;
 use crate::member::cluster_cache::Resolved;
-use crate::proxy::open::{Asks, ClientContext, Opener, shown};
+use crate::proxy::open::{Asks, ClientContext, Opener, in_order, shown};
 
 /// A resource that a client asks for.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +21,7 @@ pub(crate) struct ResourceAsked<'a> {
     pub(super) serving: &'static Serving,
     /// As the client says it.
     pub(super) name: &'a str,
-    /// The agents that will do.
+    /// The agents that will do, the best first.
     pub(super) agents: &'a [HostId],
 }
 
@@ -80,8 +80,7 @@ impl Asks for ResourceAsked<'_> {
             ResourceTarget { kind: self.kind.row().document.to_owned(), name: listed.name.to_string() };
         let carries = Carries::Resource { resource };
         let header = StreamHeader::new(client.address, permit.user().as_str(), traceparent, carries).encode();
-        let mut agents = agents(opener, listed)?;
-        agents.retain(|agent| self.agents.contains(agent));
+        let agents = in_order(&agents(opener, listed)?, self.agents);
         if agents.is_empty() {
             let (word, name) = (self.kind.row().word, listed.name.to_string());
             return Err(ResourceError::OtherAgents { word, name });

@@ -7,6 +7,7 @@ use sallyport_audit::event::MemorySink;
 use sallyport_audit::{Code as EventCode, Event};
 use sallyport_wire::v1;
 use sallyport_wire::v1::proxy_resource_request::Frame;
+use sallyport_wire::v1::proxy_resource_response::Frame as Answered;
 use sallyport_wire::v1::transport_client::TransportClient;
 use time::{Duration, OffsetDateTime};
 use tonic::{Code, Status};
@@ -60,6 +61,26 @@ async fn agents_that_serve_it_no_more_are_told_apart_from_such_that_are_away() {
         let status = asked(&rig, target("app", agents)).await;
         assert_eq!(status.code(), code, "{status:?}");
         assert!(status.message().contains(said), "{status:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_agents_are_tried_in_the_order_in_which_the_client_names_them() {
+    let rig = Rig::new().await;
+    rig.put("role", "dev", &role("dev", "[alice]", "    app_labels: {env: test}\n"));
+    let (one, _first) = rig.echo("web-1").await;
+    let (two, _second) = rig.echo("web-2").await;
+    let away = rig.know("web-3");
+    rig.put("app", "one", &wiki("[web-1, web-2, web-3]").replace("name: wiki", "name: one"));
+    for (named, led_to) in [(vec![one, two], one), (vec![two, one], two), (vec![away, two, one], two)] {
+        let mut client = TransportClient::new(rig.channel(&rig.user("alice")).await);
+        let agents = named.iter().map(ToString::to_string).collect();
+        let first = v1::ProxyResourceRequest { frame: Some(target("app", agents)) };
+        let mut answers = client.proxy_resource(tokio_stream::iter([first])).await.unwrap().into_inner();
+        let Some(Answered::Connected(connected)) = answers.message().await.unwrap().unwrap().frame else {
+            panic!("the first message says where it is led");
+        };
+        assert_eq!(connected.agent, led_to.to_string(), "{named:?}");
     }
 }
 
