@@ -26,8 +26,6 @@ pub(crate) struct Lost(#[from] TunnelError);
 pub(crate) trait Speaks: Send {
     /// What `sallyport_bytes_total` calls the ways to the agent and from it.
     const DIRECTIONS: [&'static str; 2];
-    /// Whether an agent that is lost is missed also by a client that has said everything.
-    const MISSED_TO_THE_END: bool;
 
     /// These bytes go to the client.
     fn passes(&mut self, bytes: &[u8]);
@@ -102,11 +100,8 @@ pub(crate) async fn carry<S: Speaks>(
     let ended = tokio::select! {
         ended = down.as_mut() => ended,
         ended = up => match ended {
-            // A client that has said everything is still answered.
-            Ok(()) => match down.await {
-                Err(Ended::Agent(_)) if !S::MISSED_TO_THE_END => Ok(()),
-                ended => ended,
-            },
+            // A client that has said everything is still answered, and misses an agent that is lost before it has.
+            Ok(()) => down.await,
             // Why the way ended is what the other direction reads, and what came before it.
             Err(Ended::Agent(_)) => down.await,
             Err(ended) => Err(ended),

@@ -16,7 +16,6 @@ struct Messages(Option<Boundary>);
 
 impl Speaks for Messages {
     const DIRECTIONS: [&'static str; 2] = ["to_database", "from_database"];
-    const MISSED_TO_THE_END: bool = false;
 
     fn passes(&mut self, bytes: &[u8]) {
         if let Some(boundary) = &mut self.0 {
@@ -110,6 +109,27 @@ mod tests {
         client.read_to_end(&mut rest).await.unwrap();
         let said = String::from_utf8_lossy(&rest);
         assert!(rest[0] == b'E' && said.contains("08006") && said.contains(LOST), "{said}");
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_is_lost_after_the_client_has_said_everything_is_missed() {
+        for lost in [true, false] {
+            let (mut client, carrying, mut agent) = way().await;
+            client.write_all(b"goodbye").await.unwrap();
+            client.shutdown().await.unwrap();
+            let mut asked = Vec::new();
+            agent.read_to_end(&mut asked).await.unwrap();
+            assert_eq!(asked, b"goodbye");
+            match lost {
+                true => agent.reset("the machine burns"),
+                false => agent.shutdown().await.unwrap(),
+            }
+            let mut rest = Vec::new();
+            client.read_to_end(&mut rest).await.unwrap();
+            assert_eq!(String::from_utf8_lossy(&rest).contains(LOST), lost, "{rest:?}");
+            let ended = carrying.await.unwrap();
+            assert_eq!(ended.is_err(), lost, "{ended:?}");
+        }
     }
 
     #[tokio::test]

@@ -11,7 +11,6 @@ struct Tls;
 
 impl Speaks for Tls {
     const DIRECTIONS: [&'static str; 2] = ["to_resource", "from_resource"];
-    const MISSED_TO_THE_END: bool = true;
 
     fn passes(&mut self, _: &[u8]) {}
 
