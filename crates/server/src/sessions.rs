@@ -1,4 +1,4 @@
-//! Counting what a drain must wait for, and what one user may have at a time.
+//! What is open at a proxy, which a drain waits for, and what one user may have of it at a time.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,9 +8,9 @@ use std::time::Duration;
 use metrics::gauge;
 use parking_lot::Mutex;
 use sallyport_access::{DatabaseName, UserName};
-use tokio::sync::watch;
+use sallyport_session::{Place, Roster};
 
-/// How many there are of each.
+/// How many there are of each, for bounds: a roster that is looked through for each session would cost the more the more are open.
 #[derive(Debug)]
 struct Counts<K>(Mutex<HashMap<K, usize>>);
 
@@ -49,7 +49,7 @@ struct Inner {
     by_user: Counts<UserName>,
     /// Of those with databases.
     by_database: Counts<(UserName, DatabaseName)>,
-    open: watch::Sender<usize>,
+    open: Roster<UserName>,
     per_user: usize,
 }
 
@@ -67,17 +67,15 @@ pub(crate) struct TooMany {
 
 impl Sessions {
     pub(crate) fn new(per_user: usize) -> Self {
-        let open = watch::channel(0).0;
         let (by_user, by_database) = (Counts::default(), Counts::default());
-        Self { inner: Arc::new(Inner { by_user, by_database, open, per_user }) }
+        Self { inner: Arc::new(Inner { by_user, by_database, open: Roster::default(), per_user }) }
     }
 
     /// Counts one more session of `user` until the guard is dropped.
     pub(crate) fn begin(&self, user: &UserName) -> Result<SessionGuard, TooMany> {
         self.inner.by_user.add(user, self.inner.per_user)?;
-        self.inner.open.send_modify(|open| *open += 1);
         gauge!("sallyport_sessions_open").increment(1);
-        Ok(SessionGuard { inner: Arc::clone(&self.inner), user: user.clone() })
+        Ok(SessionGuard { inner: Arc::clone(&self.inner), place: self.inner.open.enter(user.clone()) })
     }
 
     /// Counts one more session of `user` with this database, of which the roles allow so many, whichever agents they are with.
@@ -94,14 +92,12 @@ impl Sessions {
 
     /// How many are open.
     pub(crate) fn open(&self) -> usize {
-        *self.inner.open.borrow()
+        self.inner.open.len()
     }
 
     /// Waits until none is open, at most for `patience`; gives how many are left.
     pub(crate) async fn drained(&self, patience: Duration) -> usize {
-        let mut open = self.inner.open.subscribe();
-        let _ = tokio::time::timeout(patience, open.wait_for(|open| *open == 0)).await;
-        self.open()
+        self.inner.open.emptied(patience).await
     }
 }
 
@@ -109,13 +105,12 @@ impl Sessions {
 #[derive(Debug)]
 pub(crate) struct SessionGuard {
     inner: Arc<Inner>,
-    user: UserName,
+    place: Place<UserName>,
 }
 
 impl Drop for SessionGuard {
     fn drop(&mut self) {
-        self.inner.by_user.take(&self.user);
-        self.inner.open.send_modify(|open| *open = open.saturating_sub(1));
+        self.inner.by_user.take(self.place.entry());
         gauge!("sallyport_sessions_open").decrement(1);
     }
 }
