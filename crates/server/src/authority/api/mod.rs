@@ -12,3 +12,4 @@ pub(crate) mod rotation;
 pub(crate) mod serve;
 pub(crate) mod sessions;
 pub(crate) mod suites;
+mod visible;

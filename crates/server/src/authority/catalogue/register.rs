@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use sallyport_access::{Database, HostId, Identity, Kind, Listed, ListedId, NodeName, Principal};
+use sallyport_access::{Database, HostId, Identity, Kind, Listed, NodeName, Principal};
 use sallyport_audit::Event;
 use sallyport_store::{Store, typed};
 use sallyport_wire::v1;
@@ -55,15 +55,6 @@ impl Register<Database> {
     /// One by its name.
     pub(crate) fn find(&self, name: &str) -> Option<KnownDatabase> {
         self.table.find(Kind::Database, name)
-    }
-}
-
-impl Register<Listed> {
-    /// Every one of a kind behind `after`, in the order of names.
-    pub(crate) fn of_kind(&self, kind: Kind, after: Option<&ListedId>) -> Vec<Known<Listed>> {
-        let mut known = self.table.after(after);
-        known.retain(|known| known.resource.kind == kind);
-        known
     }
 }
 
