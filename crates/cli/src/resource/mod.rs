@@ -4,6 +4,7 @@
 mod catalog;
 mod connect;
 mod ls;
+mod named;
 mod pipe;
 
 use std::process::ExitCode;
@@ -12,6 +13,7 @@ use clap::{ArgMatches, FromArgMatches, Subcommand};
 use sallyport_access::Kind;
 use sallyport_protocols::Protocol;
 
+pub(crate) use self::named::Named;
 use crate::error::CliResult;
 use crate::global::Global;
 
