@@ -2,7 +2,7 @@
 //!
 //! Those two know RSA only through that crate, whose private-key operations are not to be trusted with a key that
 //! strangers on the network can have used at will (RUSTSEC-2023-0071), and which a FIPS build may not use at all. Here,
-//! every signature and every verification is handed to a [`Backend`] that somebody registered; without one nothing is
+//! every signature and every verification is handed to the [`Backend`] that the program registered; without one nothing is
 //! signed and nothing verifies.
 //!
 //! Private keys do not pass through: the backend finds the private half by the public one, wherever it lives. Reading,

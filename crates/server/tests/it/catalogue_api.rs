@@ -192,7 +192,7 @@ async fn attacks_an_agent_says_nothing_of_the_health_of_what_it_does_not_serve()
         async || list(local().await, apps()).await.into_iter().map(|item| (item.health, item.problem));
     create(&cluster, yaml("pay", "", ", via: a-1")).await.unwrap();
     assert!(beat(&one, &[], &[]).await.is_empty());
-    // Nobody of its agents has said anything: what others say, well or not, is not heard.
+    // None of its agents has reported: what other agents report, well or not, does not count.
     for problem in ["", "away"] {
         beat(&thief, &[], &[("pay", problem), ("none", problem)]).await;
         let all: Vec<_> = health().await.collect();
