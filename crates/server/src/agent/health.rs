@@ -165,21 +165,18 @@ mod tests {
         assert_eq!(next(second, second, false, true), second);
     }
 
+    /// A resource, and what it answers; the answer stands for its document, too.
+    type Answers = Vec<(&'static str, Arc<String>)>;
+
     /// Resources that answer as the test says.
     #[derive(Clone, Default)]
-    struct Served(Arc<Mutex<Vec<(&'static str, Arc<str>)>>>);
+    struct Served(Arc<Mutex<Answers>>);
 
     impl Served {
         fn checks(&self, asked: &watch::Sender<usize>) -> Vec<Check> {
-            let check = |(name, answer): &(&'static str, Arc<str>)| {
+            let check = |(name, answer): &(&'static str, Arc<String>)| {
                 let (answer, asked) = (Arc::clone(answer), asked.clone());
-                let document: Arc<dyn Any + Send + Sync> = Arc::new(Arc::clone(&answer));
-                // As the cluster's cache has it: the same document is the same place in memory.
-                let document = match DOCUMENTS.lock().iter().find(|(of, _)| Arc::ptr_eq(of, &answer)) {
-                    Some((_, document)) => Arc::clone(document),
-                    None => document,
-                };
-                DOCUMENTS.lock().push((Arc::clone(&answer), Arc::clone(&document)));
+                let document: Arc<dyn Any + Send + Sync> = Arc::<String>::clone(&answer);
                 let ask = Box::pin(async move {
                     asked.send_modify(|asked| *asked += 1);
                     if answer.is_empty() { Ok(()) } else { Err(answer.to_string()) }
@@ -190,8 +187,6 @@ mod tests {
         }
     }
 
-    static DOCUMENTS: Mutex<Vec<(Arc<str>, Arc<dyn Any + Send + Sync>)>> = Mutex::new(Vec::new());
-
     #[tokio::test(start_paused = true)]
     async fn what_is_served_is_asked_at_intervals_and_a_change_of_something_else_asks_nothing() {
         let minute = Duration::from_secs(60);
@@ -199,7 +194,7 @@ mod tests {
         let (found, mut told) = watch::channel(Found::new());
         let (changed, changes) = watch::channel(0);
         let (served, stop) = (Served::default(), CancellationToken::new());
-        served.0.lock().push(("one", "".into()));
+        served.0.lock().push(("one", Arc::default()));
         let looking = served.clone();
         let running = tokio::spawn(run(move || looking.checks(&asked), minute, changes, found, stop.clone()));
         told.changed().await.unwrap();
@@ -216,14 +211,14 @@ mod tests {
         assert!(pause >= minute.mul_f64(LEAST_SHARE) && pause <= minute, "{pause:?}");
         // Another one is asked at once, and what is wrong with it is told.
         let (began, name) = (Instant::now(), (Kind::App, "two".to_owned()));
-        served.0.lock().push(("two", "10.0.0.7:80 refused the connection".into()));
+        served.0.lock().push(("two", Arc::new("10.0.0.7:80 refused the connection".to_owned())));
         changed.send(100).unwrap();
         told.changed().await.unwrap();
         let problem = told.borrow_and_update().get(&name).cloned().unwrap();
         assert_eq!(problem.as_deref(), Some("10.0.0.7:80 refused the connection"));
         assert!(began.elapsed() <= SPREAD);
         // It is asked again soon, and that it is well is told.
-        served.0.lock()[1].1 = "".into();
+        served.0.lock()[1].1 = Arc::default();
         told.changed().await.unwrap();
         assert_eq!(told.borrow_and_update().get(&name), Some(&None));
         assert!(began.elapsed() <= SPREAD + SOON);
