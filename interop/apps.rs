@@ -297,6 +297,46 @@ fn a_session_ends_with_what_let_its_user_in() {
 }
 
 #[test]
+fn a_session_is_cut_although_neither_end_reads() {
+    let rig = Rig::new();
+    // Says all that is taken of it, hears no more than the first word, and tells when it is over.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (over, ended) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, over) = (stream.unwrap(), over.clone());
+            thread::spawn(move || {
+                if matches!(stream.read(&mut [0]), Ok(1)) {
+                    while stream.write_all(&[b'x'; 4096]).is_ok() {}
+                    let _ = over.send(());
+                }
+            });
+        }
+    });
+    rig.register("deaf", address);
+    rig.wait_for("deaf");
+    let tunnel = rig.tunnel("deaf");
+    let mut stream = rig.session(&tunnel);
+    // Until nothing is taken of the client either.
+    stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    while stream.write(&[0; 64 * 1024]).is_ok() {}
+    assert!(ended.try_recv().is_err(), "the session goes on");
+    let lock =
+        "kind: lock\nversion: v1\nmetadata: {name: stop}\nspec: {target: {user: alice}, message: not now}\n";
+    ok(rig.cluster.create(lock));
+    let began = Instant::now();
+    ended.recv_timeout(SOON).expect("the application is still written to");
+    // The client comes to the end as soon as it reads: what is on its way is bounded, and nothing follows.
+    let mut buffer = vec![0; 64 * 1024];
+    while matches!(stream.read(&mut buffer), Ok(1..)) {}
+    assert!(began.elapsed() < SOON, "the client comes to no end: {:?}", began.elapsed());
+    rig.cluster.wait_event("app.session.cut", |event| {
+        event["message"].as_str().is_some_and(|message| message.contains("not now"))
+    });
+}
+
+#[test]
 fn a_connection_finds_the_agent_that_serves_it_now() {
     let mut rig = Rig::new();
     rig.cluster.add_node("web-2", "env: prod");

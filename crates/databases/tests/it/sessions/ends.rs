@@ -180,6 +180,35 @@ async fn a_database_that_dies_and_clients_that_vanish_leave_nothing() {
     assert_eq!(world.of(&Code::DatabaseSessionEnd).len(), 4);
 }
 
+fn signal(process: &str, signal: &str) {
+    let sent = std::process::Command::new("kill").args([signal, "--", process]).status().unwrap();
+    assert!(sent.success(), "kill {signal} {process}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_hears_the_cut_although_the_server_takes_nothing() {
+    use tokio::io::AsyncWriteExt;
+    let world = World::new("");
+    world.postgres.sql("create role app login; create table t (a text); grant all on t to app");
+    let mut client = Client::ready(&world, "app").await;
+    client.say(&[(b'Q', b"copy t from stdin\0")]).await;
+    client.message().await;
+    let backend = world.postgres.sql("select pid from pg_stat_activity where usename = 'app'");
+    signal(&backend, "-STOP");
+    let rows = [b"d\0\0\x80\0".as_slice(), &[b'x'; 0x7ffc]].concat();
+    let still = Duration::from_millis(500);
+    while tokio::time::timeout(still, client.io.write_all(&rows)).await.is_ok() {}
+    world.lock();
+    let heard = tokio::time::timeout(Duration::from_secs(5), client.end()).await;
+    signal(&backend, "-CONT");
+    let text = heard.expect("the client hears nothing of the cut");
+    assert!(text.contains("57P01") && text.contains("call security"), "{text}");
+    world.quiet().await;
+    gone(&world).await;
+    assert_eq!(world.postgres.sql("select count(*) from t"), "0");
+    assert_eq!(world.of(&Code::DatabaseSessionCut).len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_vanishes_in_the_middle_of_a_result_is_on_record() {
     let world = World::new("");
