@@ -25,8 +25,8 @@
 //! Tokens              -> Journal Delegation Issuance HostRegistry
 //! Membership          -> Journal Policy Identities Logins Issuance Confirmations HostRegistry DatabaseRegister Catalogue Servers
 //! Heartbeats          -> HostRegistry DatabaseRegister Catalogue
-//! TargetCertificates  -> Journal Policy Identities Issuance HostRegistry Confirmations
-//! DatabaseSessions    -> Journal Policy Identities Gate Issuance HostRegistry DatabaseRegister
+//! TargetCertificates  -> Journal Gate Issuance HostRegistry Confirmations
+//! DatabaseSessions    -> Journal Gate Issuance HostRegistry DatabaseRegister
 //! Watches             -> Gate Issuance Streams               what hosts follow
 //! LiveSessions        -> Journal Gate Policy HostRegistry Streams
 //! HostReports         -> Journal HostRegistry DatabaseRegister Catalogue LiveSessions
