@@ -33,13 +33,16 @@ pub(crate) type Name = (Kind, String);
 /// What was found: nothing wrong, or what is.
 pub(crate) type Found = BTreeMap<Name, Option<String>>;
 
+/// Why a resource does not answer: the error of its kind, whose text administrators and users read.
+pub(crate) type Unwell = Box<dyn std::error::Error + Send + Sync>;
+
 /// A resource that this agent serves, and how it is asked whether it answers.
 pub(crate) struct Check {
     pub(crate) of: Name,
     /// The document: one that was replaced is asked after at once.
     pub(crate) document: Arc<dyn Any + Send + Sync>,
     /// Asks, within [`PATIENCE`]; gives what is wrong, for people.
-    pub(crate) ask: BoxFuture<'static, Result<(), String>>,
+    pub(crate) ask: BoxFuture<'static, Result<(), Unwell>>,
 }
 
 /// Asks again and again until `stop`: what `served` gives, each `interval`, and when something else is served.
@@ -134,7 +137,7 @@ async fn look(checks: Vec<Check>) -> Found {
         while asking.len() < AT_ONCE
             && let Some(Check { of, ask, .. }) = waiting.next()
         {
-            asking.spawn(async move { (of, ask.await.err()) });
+            asking.spawn(async move { (of, ask.await.err().map(|unwell| unwell.to_string())) });
         }
         match asking.join_next().await {
             Some(Ok((of, problem))) => drop(found.insert(of, problem)),
@@ -179,7 +182,7 @@ mod tests {
                 let document: Arc<dyn Any + Send + Sync> = Arc::<String>::clone(&answer);
                 let ask = Box::pin(async move {
                     asked.send_modify(|asked| *asked += 1);
-                    if answer.is_empty() { Ok(()) } else { Err(answer.to_string()) }
+                    if answer.is_empty() { Ok(()) } else { Err(answer.as_str().into()) }
                 });
                 Check { of: (Kind::App, (*name).to_owned()), document, ask }
             };

@@ -148,13 +148,8 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
             certificates("this machine's name cannot be the node's; set node.name", error)
         })?,
     };
-    let membership = Membership {
-        cluster,
-        role: HostRole::Node,
-        name,
-        public_names: Vec::new(),
-        require_fips,
-    };
+    let membership =
+        Membership { cluster, role: HostRole::Node, name, public_names: Vec::new(), require_fips };
     let identity_path = directory.join("identity.json");
     let credentials = match &authority {
         Some(local) => load_or_issue(&identity_path, &membership, local).await?,

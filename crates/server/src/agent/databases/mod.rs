@@ -33,7 +33,7 @@ use tracing::{Span, info_span, warn};
 use self::credentials::{AgentCredentials, settings};
 use self::passwords::PasswordFile;
 use super::end_to_end::{Endpoint, Proven};
-use super::health::{self, Check};
+use super::health::{self, Check, Unwell};
 use crate::ServerError;
 use crate::config::NodeSection;
 use crate::member::authority_client::AuthorityClient;
@@ -245,7 +245,7 @@ impl AgentDatabases {
             let trust = self.known.view.trust();
             let of = (Kind::Database, database.name.to_string());
             let document: Arc<dyn Any + Send + Sync> = Arc::clone(&database) as _;
-            let ask = async move { answers(&database, &trust).await.map_err(|error| error.to_string()) };
+            let ask = async move { answers(&database, &trust).await.map_err(Unwell::from) };
             Check { of, document, ask: Box::pin(ask) }
         };
         self.known.served().into_iter().map(check).collect()

@@ -30,7 +30,7 @@ use tracing::{Span, info, info_span, warn};
 use self::client::Client;
 use self::refusal::Refusal;
 use super::end_to_end::{Endpoint, Proven};
-use super::health::Check;
+use super::health::{Check, Unwell};
 use crate::member::cluster_cache::ClusterCache;
 use crate::member::host::Credentials;
 use crate::proxy::open::shown;
@@ -150,8 +150,8 @@ impl AgentResources {
             checks.extend(listed.into_iter().map(|listed| {
                 let (of, address) = ((*kind, listed.name.to_string()), (served.serving.address)(&listed));
                 let ask = async move {
-                    let address = address.ok_or_else(|| Refusal::NotUnderstood.to_string())?;
-                    dial::answers(&address).await.map_err(|problem| problem.to_string())
+                    let address = address.ok_or(Refusal::NotUnderstood)?;
+                    dial::answers(&address).await.map_err(Unwell::from)
                 };
                 Check { of, document: listed, ask: Box::pin(ask) }
             }));

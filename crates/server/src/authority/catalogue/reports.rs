@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use sallyport_access::yaml::Errors;
 use sallyport_access::{Bounds, HostId, Kind, Labels, NodeName};
 
 use crate::authority::caller::shown;
 use crate::authority::catalogue::kept::Kept;
 use crate::authority::catalogue::table::{Known, MOST};
-use crate::authority::resources::documents::Text;
+use crate::authority::resources::documents::{Text, TooLong};
 
 /// Databases of one agent's configuration, and its other resources.
 const MOST_REPORTED: usize = 1000;
@@ -25,6 +26,17 @@ pub(crate) struct Said {
 pub(crate) enum Step<R> {
     Put { resource: R, reporters: BTreeMap<HostId, NodeName>, new: bool },
     Remove(R),
+}
+
+/// Why a document of a report is not taken.
+#[derive(Debug, thiserror::Error)]
+enum Unread {
+    #[error("nothing of the kind {0:?} is reported so")]
+    Kind(String),
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
+    #[error(transparent)]
+    Document(#[from] Errors),
 }
 
 /// One agent with what it reports.
@@ -66,10 +78,10 @@ impl<R: Kept> Report<R> {
             let of = Kind::of_document(&one.document).filter(|kind| R::takes(*kind));
             let word = of.map_or("resource", |kind| kind.row().word);
             let parsed = match of {
-                None => Err(format!("nothing of the kind {:?} is reported so", shown(&one.document))),
+                None => Err(Unread::Kind(shown(&one.document))),
                 Some(kind) => Text::new(one.yaml)
-                    .map_err(|error| error.to_string())
-                    .and_then(|text| R::read(kind, text.as_str()).map_err(|errors| errors.to_string())),
+                    .map_err(Unread::from)
+                    .and_then(|text| R::read(kind, text.as_str()).map_err(Unread::from)),
             };
             match parsed {
                 Ok(mut resource) => {
@@ -89,8 +101,9 @@ impl<R: Kept> Report<R> {
                         report.problems.push(format!("{title} is reported twice"));
                     }
                 }
-                Err(errors) => {
-                    let first = errors.lines().next().unwrap_or_default();
+                Err(unread) => {
+                    let all = unread.to_string();
+                    let first = all.lines().next().unwrap_or_default();
                     report.problems.push(format!("{word} {} of the report: {}", index + 1, shown(first)));
                 }
             }
