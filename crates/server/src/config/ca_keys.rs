@@ -16,7 +16,7 @@ const PIN_FIX: &str = "write pin: {file: PATH} with the path of a file of mode 0
 
 /// The name of the custody in the authority's own state.
 pub const SEALED: &str = "sealed";
-/// Sessions with one token, at most. Tokens that serve more at once are not known.
+/// A bound on sessions with one token.
 const MOST_SESSIONS: usize = 64;
 
 /// Where the keys of the certificate authorities are made. Changing it moves a CA with its next rotation; until then its
