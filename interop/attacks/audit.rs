@@ -96,7 +96,7 @@ fn a_damaged_log_is_set_aside_by_hand_and_no_byte_of_it_is_lost() {
         "{said}"
     );
     let said = refused(&repair(&["--data-dir", data]), 1);
-    assert!(said.contains("the authority runs") && said.contains("stop it first"), "{said}");
+    assert!(said.contains("runs and has its log open") && said.contains("stop the authority"), "{said}");
     let said = refused(&repair(&["--data-dir", "/nowhere"]), 1);
     assert!(said.contains("/nowhere/auth/state.db.lock"), "{said}");
 

@@ -25,7 +25,8 @@ pub(crate) struct Why {
     #[arg(long, short)]
     user: String,
     /// The account on the node.
-    #[arg(long, short, requires = "node")]
+    // A switch that needs another does not ask for it where that one may not stand; so what may not stand together is said here.
+    #[arg(long, short, requires = "node", conflicts_with = "db", conflicts_with_all = Named::switches())]
     login: Option<String>,
     /// The node's name or id.
     #[arg(long, short, requires = "login")]
@@ -34,10 +35,10 @@ pub(crate) struct Why {
     #[arg(long, requires_all = ["db_user", "db_name"])]
     db: Option<String>,
     /// The user of the database server.
-    #[arg(long, requires = "db")]
+    #[arg(long, requires = "db", conflicts_with = "node", conflicts_with_all = Named::switches())]
     db_user: Option<String>,
     /// The database within the server.
-    #[arg(long, requires = "db")]
+    #[arg(long, requires = "db", conflicts_with = "node", conflicts_with_all = Named::switches())]
     db_name: Option<String>,
     #[command(flatten)]
     named: Named,
