@@ -180,9 +180,24 @@ async fn a_database_that_dies_and_clients_that_vanish_leave_nothing() {
     assert_eq!(world.of(&Code::DatabaseSessionEnd).len(), 4);
 }
 
-fn signal(process: &str, signal: &str) {
-    let sent = std::process::Command::new("kill").args([signal, "--", process]).status().unwrap();
-    assert!(sent.success(), "kill {signal} {process}");
+/// A process that takes nothing until this is dropped, also where the test fails: a stopped one outlives its server.
+struct Stopped(String);
+
+impl Stopped {
+    fn stop(process: String) -> Self {
+        assert!(signal(&process, "-STOP"), "{process} is not stopped");
+        Self(process)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal(&self.0, "-CONT");
+    }
+}
+
+fn signal(process: &str, signal: &str) -> bool {
+    std::process::Command::new("kill").args([signal, "--", process]).status().is_ok_and(|sent| sent.success())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -194,13 +209,15 @@ async fn a_client_hears_the_cut_although_the_server_takes_nothing() {
     client.say(&[(b'Q', b"copy t from stdin\0")]).await;
     client.message().await;
     let backend = world.postgres.sql("select pid from pg_stat_activity where usename = 'app'");
-    signal(&backend, "-STOP");
+    let stopped = Stopped::stop(backend);
     let rows = [b"d\0\0\x80\0".as_slice(), &[b'x'; 0x7ffc]].concat();
     let still = Duration::from_millis(500);
-    while tokio::time::timeout(still, client.io.write_all(&rows)).await.is_ok() {}
+    while let Ok(sent) = tokio::time::timeout(still, client.io.write_all(&rows)).await {
+        sent.unwrap();
+    }
     world.lock();
     let heard = tokio::time::timeout(Duration::from_secs(5), client.end()).await;
-    signal(&backend, "-CONT");
+    drop(stopped);
     let text = heard.expect("the client hears nothing of the cut");
     assert!(text.contains("57P01") && text.contains("call security"), "{text}");
     world.quiet().await;
