@@ -122,14 +122,33 @@ fn a_role_is_held_as_it_is_to_be() {
 
 #[test]
 fn a_host_takes_what_it_reads_and_a_proxy_everything() {
-    let roles = [
+    let reads = |name: &str, resources: &[&str]| {
+        let rules = format!("{{resources: [{}], verbs: [list, read]}}", resources.join(", "));
+        role(name, &format!("{{allow: {{rules: [{{resources: [token], verbs: [create]}}, {rules}]}}}}"))
+    };
+    // What an agent is told of in part, databases say, takes no right.
+    let told = ["ca", "role", "lock", "session_policy"];
+    let mut roles = vec![
         role("tokens", "{allow: {rules: [{resources: [token], verbs: ['*']}]}}"),
-        role(
-            "joiner",
-            "{allow: {rules: [{resources: [token], verbs: [create]}, {resources: [role, lock, ca, session_policy, db], verbs: [list, read]}]}}",
-        ),
+        reads("joiner", &told),
+        reads("ca-alone", &["ca"]),
     ];
+    let without = |left_out: &str| format!("no-{}", left_out.replace('_', "-"));
+    for left_out in told {
+        let rest: Vec<&str> = told.into_iter().filter(|resource| *resource != left_out).collect();
+        roles.push(reads(&without(left_out), &rest));
+    }
     let all = all(&roles);
+    // An agent decides by roles, locks and the session policy; an OpenSSH server learns whom to trust, and no more.
+    for left_out in told {
+        let most = user("m", &[&without(left_out)], &[]);
+        let refused = all.holds_host(&most, HostRole::Node).unwrap_err();
+        assert!(refused.public_message().contains(&format!("m may not list {left_out}")), "{refused}");
+        assert_eq!(all.holds_host(&most, HostRole::OpenSsh).is_ok(), left_out != "ca", "{left_out}");
+    }
+    let least = user("l", &["ca-alone"], &[]);
+    assert!(all.holds_host(&least, HostRole::Node).is_err());
+    assert!(all.holds_host(&least, HostRole::OpenSsh).is_ok());
     let (tokens, joiner, eve) =
         (user("t", &["tokens"], &[]), user("j", &["joiner"], &[]), user("eve", &["editor"], &[]));
     for role in [HostRole::Node, HostRole::OpenSsh] {
