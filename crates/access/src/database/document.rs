@@ -1,6 +1,7 @@
 //! Databases as people write them: resource documents, and items of an agent's configuration.
 
 use std::collections::BTreeMap;
+use std::error::Error as _;
 use std::io;
 
 use serde::Serialize;
@@ -31,22 +32,24 @@ const DANGEROUS_MODES: [(&str, DatabaseTlsMode); 2] =
 /// Reads the file at this path.
 pub type ReadFile<'f> = &'f dyn Fn(&str) -> io::Result<String>;
 
-/// Why a text is no bundle of CA certificates.
-#[derive(Debug, thiserror::Error)]
-enum BundleError {
-    #[error("is too long")]
-    TooLong,
-    #[error("has no certificate in PEM")]
-    NoCertificate,
-}
-
 /// Why `ca_file` gives no CA certificates.
 #[derive(Debug, thiserror::Error)]
 enum BundleFileError {
-    #[error("{path}: {problem}")]
-    Unread { path: String, problem: io::Error },
+    #[error("{path}")]
+    Unread { path: String, source: io::Error },
+    /// The text is no bundle.
     #[error("{path} {problem}")]
-    Unfit { path: String, problem: BundleError },
+    Unfit { path: String, problem: &'static str },
+}
+
+impl BundleFileError {
+    /// The error with its cause, as the report of a document has it.
+    fn said(self) -> String {
+        match self.source() {
+            Some(source) => format!("{self}: {source}"),
+            None => self.to_string(),
+        }
+    }
 }
 
 impl Database {
@@ -203,20 +206,21 @@ fn read_tls(section: &Section<'_>, files: Option<ReadFile<'_>>, problems: &mut P
     };
     let ca = |text: &str| {
         if text.len() > MOST_CA_BYTES {
-            return Err(BundleError::TooLong);
+            return Err("is too long");
         }
         if !text.contains("-----BEGIN CERTIFICATE-----") {
-            return Err(BundleError::NoCertificate);
+            return Err("has no certificate in PEM");
         }
         Ok(text.to_owned())
     };
     let named = files.and_then(|read| {
         section.parsed("ca_file", "write the path of a file with certificates in PEM", problems, |path| {
             let path = path.to_owned();
-            match read(&path) {
+            let bundle = match read(&path) {
                 Ok(text) => ca(&text).map_err(|problem| BundleFileError::Unfit { path, problem }),
-                Err(problem) => Err(BundleFileError::Unread { path, problem }),
-            }
+                Err(source) => Err(BundleFileError::Unread { path, source }),
+            };
+            bundle.map_err(BundleFileError::said)
         })
     });
     DatabaseTls {

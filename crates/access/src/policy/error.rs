@@ -20,8 +20,8 @@ pub enum PolicyError {
         problem: String,
     },
     /// A compiled role does not fit the schema: a fault of this crate, not of the role.
-    #[error("a compiled role does not fit the policy schema: {0}")]
-    Internal(Arc<SchemaError>),
+    #[error("a compiled role does not fit the policy schema")]
+    Internal(#[source] Arc<SchemaError>),
 }
 
 /// What Cedar does not take of the policy schema, or of a role that this crate compiled.

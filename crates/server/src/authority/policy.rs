@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use sallyport_access::{Identity, Lock, Policies, Principal, Role, SESSION_POLICY_NAME, SessionPolicy};
+use sallyport_access::{
+    Identity, Lock, Policies, PolicyError, Principal, Role, SESSION_POLICY_NAME, SessionPolicy,
+};
 use sallyport_ca::SshOptions;
 use sallyport_store::{Store, StoreError};
 use time::OffsetDateTime;
@@ -52,6 +54,11 @@ async fn load(store: &Store) -> Result<ClusterCache, ServerError> {
         locks.push(Lock::parse(&stored.value.yaml).map_err(|error| failed(error.into()))?);
     }
     Ok(ClusterCache { policies: Arc::new(policies), roles: parsed, locks: locks.into() })
+}
+
+/// A role that parses and does not compile.
+pub(crate) fn not_compiled(error: &PolicyError) -> Status {
+    Status::invalid_argument(ServerError::chain(error))
 }
 
 /// Roles, locks and the session policy as they are now.

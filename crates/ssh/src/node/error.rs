@@ -59,8 +59,8 @@ pub(crate) enum EnterError {
     Account(#[from] StartError),
     #[error(transparent)]
     Closed(#[from] ClosedAccount),
-    #[error(transparent)]
-    Admission(#[from] AdmissionError),
+    #[error("{}", describe(.0))]
+    Admission(AdmissionError),
     #[error("this node is stopping")]
     Stopping,
 
@@ -117,8 +117,22 @@ pub(super) enum Refused {
 pub(crate) enum BeginError {
     #[error(transparent)]
     Start(#[from] StartError),
-    #[error(transparent)]
-    Opening(#[from] OpeningError),
+    #[error("{}", describe(.0))]
+    Opening(OpeningError),
+}
+
+// What says its causes itself has no source besides, or a chain would say them twice.
+
+impl From<AdmissionError> for EnterError {
+    fn from(error: AdmissionError) -> Self {
+        Self::Admission(error)
+    }
+}
+
+impl From<OpeningError> for BeginError {
+    fn from(error: OpeningError) -> Self {
+        Self::Opening(error)
+    }
 }
 
 /// Why a session that may run does not begin.
@@ -144,4 +158,24 @@ pub(super) fn describe(error: &dyn Error) -> String {
         next = source.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn causes_are_said_once() {
+        let failed = || io::Error::from(io::ErrorKind::NotFound);
+        let login = "alice".to_owned();
+        let unasked = EnterError::from(AdmissionError::Unasked { login, source: failed() });
+        let unasked = EntryRefused::from(unasked);
+        assert_eq!(describe(&unasked), format!("PAM cannot be asked about alice: {}", failed()));
+        assert_eq!(unasked.internal().0, describe(&unasked));
+        let unheard = NotBegun::from(BeginError::from(OpeningError::Unheard(failed())));
+        assert_eq!(unheard.to_string(), format!("the session's process cannot be heard: {}", failed()));
+        assert_eq!(describe(&unheard), unheard.to_string());
+    }
 }

@@ -19,7 +19,7 @@ use sallyport_session::LiveSessions;
 use tokio::sync::watch;
 
 use super::backend::{BackEnd, Place, Proof};
-use super::error::EnterError;
+use super::error::{EnterError, describe};
 use super::opening::Phase;
 use super::relayed::Discard;
 use super::remote::RemotePlace;
@@ -53,7 +53,7 @@ impl Relay {
         };
         let directory = Nowhere {
             trust,
-            policies: Arc::new(Policies::compile(&[]).map_err(|error| internal(&error))?),
+            policies: Arc::new(Policies::compile(&[]).map_err(|error| internal(&describe(&error)))?),
             node: Arc::new(Node {
                 id: HostId::new(),
                 name: NodeName::new("relay").map_err(|error| internal(&error))?,

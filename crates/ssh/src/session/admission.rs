@@ -27,7 +27,7 @@ pub(crate) async fn ask(
     service: &str,
     from: Option<IpAddr>,
 ) -> Result<(), AdmissionError> {
-    let failed = |error: std::io::Error| AdmissionError::Unasked { login: account.name.clone(), error };
+    let failed = |source: std::io::Error| AdmissionError::Unasked { login: account.name.clone(), source };
     let question = Question { service: service.to_owned(), from: from.map(|from| from.to_string()) };
     let spec = Spec {
         login: account.name.clone(),

@@ -124,8 +124,8 @@ pub(crate) enum AdmissionError {
     Refused { login: String },
     #[error("PAM has not answered about {login} in {seconds} s")]
     Silent { login: String, seconds: u64 },
-    #[error("PAM cannot be asked about {login}: {error}")]
-    Unasked { login: String, error: io::Error },
+    #[error("PAM cannot be asked about {login}")]
+    Unasked { login: String, source: io::Error },
 }
 
 /// Why PAM has opened no session.
@@ -139,8 +139,8 @@ pub enum OpeningError {
     #[error("the session's process ended before it began")]
     Ended,
     /// The system does not hand over what the process says.
-    #[error("the session's process cannot be heard: {0}")]
-    Unheard(io::Error),
+    #[error("the session's process cannot be heard")]
+    Unheard(#[source] io::Error),
     /// PAM, or the process, takes too long.
     #[error("no session was opened in {seconds} s")]
     Silent {

@@ -10,7 +10,7 @@ use tonic::Status;
 use crate::authority::caller::{Caller, unauthenticated};
 use crate::authority::gate::calls::Gate;
 use crate::authority::identities::known::Identities;
-use crate::authority::policy::Policy;
+use crate::authority::policy::{Policy, not_compiled};
 use crate::authority::records::UserRecord;
 
 fn lacking(refusal: Refusal) -> Status {
@@ -130,7 +130,7 @@ impl Delegation {
                 let others = cache.roles.values().filter(|role| role.name != after.name);
                 let roles: Vec<Role> = others.chain([after]).cloned().collect();
                 let compiled = Policies::compile_with(&roles, cache.policies.sessions().clone());
-                Some(compiled.map_err(|error| Status::invalid_argument(error.to_string()))?)
+                Some(compiled.map_err(|error| not_compiled(&error))?)
             }
             None => None,
         };

@@ -19,7 +19,7 @@ use crate::authority::hosts::membership::Membership;
 use crate::authority::hosts::registry::HostRegistry;
 use crate::authority::hosts::servers::Servers;
 use crate::authority::identities::known::Identities;
-use crate::authority::policy::Policy;
+use crate::authority::policy::{Policy, not_compiled};
 use crate::authority::records::{LockRecord, RoleRecord, SessionPolicyRecord};
 use crate::authority::resources::documents::{Document, KINDS, Text, claimed_kind, kind_of, read, resource};
 use crate::authority::resources::entered::check_document;
@@ -208,6 +208,6 @@ impl Resources {
     fn check_compiles(&self, role: &Role) -> Result<(), Status> {
         sallyport_access::Policies::compile(std::slice::from_ref(role))
             .map(|_| ())
-            .map_err(|error| Status::invalid_argument(error.to_string()))
+            .map_err(|error| not_compiled(&error))
     }
 }
