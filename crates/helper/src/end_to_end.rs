@@ -5,7 +5,7 @@
 //! As with nodes' native listeners, a pair of sockets is between TLS and the forwarder, which is that of all other streams.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ pub(super) struct Login {
     trust: Trust,
     pub(super) key: MemoryKey,
     pub(super) certificate: Vec<u8>,
-    clients: RefCell<HashMap<String, (Vec<HostId>, NodeClient)>>,
+    clients: RefCell<HashMap<String, (BTreeSet<HostId>, NodeClient)>>,
 }
 
 impl Own {
@@ -115,15 +115,16 @@ impl Login {
     fn client(&self, speaks: &impl Speaks, agents: &[HostId]) -> Result<NodeClient> {
         let name = speaks.shown();
         let mut clients = self.clients.borrow_mut();
+        let among = set(agents);
         if let Some((of, client)) = clients.get(&name)
-            && of == agents
+            && *of == among
         {
             return Ok(client.clone());
         }
         let (chain, key) = self.of.tls_identity()?;
         let client = NodeClient::one_of(&self.trust, (&chain, &key), speaks.alpn(), &name, agents)
             .doing("use the stored certificates")?;
-        clients.insert(name, (agents.to_vec(), client.clone()));
+        clients.insert(name, (among, client.clone()));
         Ok(client)
     }
 
@@ -180,7 +181,7 @@ impl<S: Speaks> EndToEnd<'_, S> {
             Err(Ended::Failed(error) | Ended::Stranger(error)) => {
                 match agents::ask(stored, self.speaks.asked()).await {
                     // Another agent serves it since; or the proxy leads astray.
-                    Ok(now) if !now.is_empty() && now != agents => {
+                    Ok(now) if serves_otherwise(agents, &now) => {
                         match self.session(stored, &now, state).await {
                             Ok(()) => Ok(()),
                             Err(Ended::Failed(error) | Ended::Stranger(error)) => Err(error),
@@ -330,6 +331,16 @@ impl<S: Speaks> EndToEnd<'_, S> {
     }
 }
 
+/// Agents without their order, which says only whom the proxy tries first: the authority changes it with their health.
+fn set(agents: &[HostId]) -> BTreeSet<HostId> {
+    agents.iter().copied().collect()
+}
+
+/// Whether another agent serves it than those that were known.
+fn serves_otherwise(known: &[HostId], now: &[HostId]) -> bool {
+    !now.is_empty() && set(known) != set(now)
+}
+
 /// How the talk between a program and an agent has ended.
 enum Talked {
     /// The agent has said everything, or the program is gone.
@@ -347,4 +358,19 @@ fn explain(to: String, error: &std::io::Error) -> Ended {
         return Error::NotEndToEnd { to }.into();
     }
     Error::AgentFailed { to, why: chain(error, &error.to_string()) }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_in_another_order_are_the_same_agents() {
+        let [one, two, three] = [HostId::new(), HostId::new(), HostId::new()];
+        assert_eq!(set(&[one, two]), set(&[two, one]));
+        assert!(!serves_otherwise(&[one, two], &[two, one]));
+        assert!(!serves_otherwise(&[one, two], &[]));
+        assert!(serves_otherwise(&[one, two], &[two]));
+        assert!(serves_otherwise(&[one, two], &[two, three]));
+    }
 }
