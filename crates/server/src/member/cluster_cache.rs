@@ -12,7 +12,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use sallyport_access::{
     ClusterName, Database, DatabaseName, HostId, Identity, Kind, Listed, ListedId, Lock, Nature, Node,
-    Policies, PolicyError, Resource as _, ResourceName, Role, SessionPolicy,
+    NodeName, Policies, PolicyError, Resource as _, ResourceName, Role, SessionPolicy,
 };
 use sallyport_ca::{CaError, Trust, TrustBundle};
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,7 @@ use tracing::{error, warn};
 
 pub(crate) use self::nodes::Resolved;
 use self::nodes::{Nodes, parse_node};
+use crate::ServerError;
 use sallyport_protocols::spec;
 
 /// One watched resource as it came.
@@ -133,7 +134,7 @@ impl ClusterCache {
         self.read().listed.values().filter(|listed| listed.kind == kind).cloned().collect()
     }
 
-    /// Wakes whenever anything but a node changed.
+    /// Wakes whenever anything but a node changed, and when a node is called otherwise: what agents serve names them.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -170,10 +171,10 @@ impl ClusterCache {
     pub(crate) fn replace(&self, snapshot: Vec<Held>) {
         let mut state = self.write();
         let kinds = ["role", "lock", "session_policy", "trust"].map(str::to_owned).into();
-        state.held = snapshot.into_iter().map(|h| ((h.kind, h.name), h.yaml)).collect();
+        let held = snapshot.into_iter().map(|h| ((h.kind, h.name), h.yaml)).collect();
+        let before = std::mem::replace(&mut state.held, held);
         state.nodes = Nodes::default();
-        state.databases = BTreeMap::new();
-        state.listed = BTreeMap::new();
+        state.keep_same(&before);
         for kind in Kind::ALL {
             for (name, yaml) in state.of_kind(kind.row().document) {
                 state.put(*kind, &name, &yaml);
@@ -194,13 +195,16 @@ impl ClusterCache {
         !roles.is_empty()
     }
 
-    /// Applies one live change; says whether anything but a node changed.
+    /// Applies one live change; says whether there is one of which [`ClusterCache::changes`] tells.
     pub(crate) fn apply(&self, change: Change) -> bool {
         let mut state = self.write();
+        let mut is_renamed = false;
         let kind = match change {
             Change::Put(Held { kind, name, yaml }) => {
                 if let Some(kind) = Kind::of_document(&kind) {
+                    let before = state.name_of_node(kind, &name);
                     state.put(kind, &name, &yaml);
+                    is_renamed = before.is_some() && before != state.name_of_node(kind, &name);
                 }
                 state.held.insert((kind.clone(), name), yaml);
                 kind
@@ -213,7 +217,7 @@ impl ClusterCache {
                 kind
             }
         };
-        if kind == "node" {
+        if kind == "node" && !is_renamed {
             return false;
         }
         state.rebuild(&self.cluster, &BTreeSet::from([kind]));
@@ -254,7 +258,40 @@ impl State {
         held.map(|((_, name), yaml)| (name.clone(), yaml.clone())).collect()
     }
 
+    /// Of resources that users have sessions with, keeps those whose documents are as before: what goes by them goes on, and is not
+    /// begun anew each time that the authority tells everything again.
+    fn keep_same(&mut self, before: &BTreeMap<(String, String), String>) {
+        let held = &self.held;
+        let is_same = |kind: Kind, name: &str| {
+            let key = (kind.row().document.to_owned(), name.to_owned());
+            held.get(&key).is_some_and(|yaml| before.get(&key) == Some(yaml))
+        };
+        self.databases.retain(|name, _| is_same(Kind::Database, name.as_str()));
+        self.listed.retain(|id, _| is_same(id.kind, id.name.as_str()));
+    }
+
+    /// Whether the resource of this document is there already.
+    fn has(&self, kind: Kind, name: &str, yaml: &str) -> bool {
+        let is_there = match kind.row().nature {
+            Nature::Node => false,
+            Nature::Database => DatabaseName::new(name).is_ok_and(|name| self.databases.contains_key(&name)),
+            Nature::Listed => {
+                ResourceName::new(name).is_ok_and(|name| self.listed.contains_key(&ListedId { kind, name }))
+            }
+        };
+        let key = || (kind.row().document.to_owned(), name.to_owned());
+        is_there && self.held.get(&key()).is_some_and(|held| held == yaml)
+    }
+
+    fn name_of_node(&self, kind: Kind, id: &str) -> Option<NodeName> {
+        let id = id.parse().ok().filter(|_| kind == Kind::Node)?;
+        self.nodes.get(&id).map(|node| node.name.clone())
+    }
+
     fn put(&mut self, kind: Kind, name: &str, yaml: &str) {
+        if self.has(kind, name, yaml) {
+            return;
+        }
         match kind.row().nature {
             Nature::Node => self.put_node(name, yaml),
             Nature::Database => self.put_database(name, yaml),
@@ -336,7 +373,8 @@ impl State {
         match Policies::compile_with(&roles, sessions) {
             Ok(policies) => self.policies = Arc::new(policies),
             Err(problem) => {
-                error!(%problem, "the roles do not compile; the roles known before stay in force");
+                let problem = ServerError::chain(&problem);
+                error!(problem, "the roles do not compile; the roles known before stay in force");
             }
         }
     }
@@ -429,20 +467,24 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn without_roles_nothing_is_permitted_and_locks_stay() {
+    fn empty() -> ClusterCache {
         let directory = tempfile::tempdir().unwrap();
         let sealing = SealingKey::create(&directory.path().join("seal")).unwrap();
         let custody = SealedCustody::new(Arc::new(sealing));
         let (cluster, now) = (ClusterName::new("test.example").unwrap(), time::OffsetDateTime::now_utc());
         let make = |kind| Authority::generate(kind, &cluster, &custody, Suite::BalancedV1, now).unwrap();
         let trust = Trust::from_authorities(&[&make(CaKind::User), &make(CaKind::Host)], None).unwrap();
-        let view = ClusterCache::new(cluster, trust.to_bundle(), trust).unwrap();
-        let held = |kind: &str, name: &str, spec: &str| Held {
-            kind: kind.to_owned(),
-            name: name.to_owned(),
-            yaml: format!("kind: {kind}\nversion: v1\nmetadata: {{name: {name}}}\nspec: {spec}\n"),
-        };
+        ClusterCache::new(cluster, trust.to_bundle(), trust).unwrap()
+    }
+
+    fn held(kind: &str, name: &str, spec: &str) -> Held {
+        let yaml = format!("kind: {kind}\nversion: v1\nmetadata: {{name: {name}}}\nspec: {spec}\n");
+        Held { kind: kind.to_owned(), name: name.to_owned(), yaml }
+    }
+
+    #[test]
+    fn without_roles_nothing_is_permitted_and_locks_stay() {
+        let view = empty();
         let role = held("role", "dev", "{allow: {logins: [root]}}");
         view.replace(vec![role, held("lock", "stolen", "{target: {user: alice}, message: x}")]);
         let dev = sallyport_access::RoleName::new("dev").unwrap();
@@ -450,5 +492,69 @@ mod tests {
         assert!(view.forget_roles());
         assert!(view.policies().role(&dev).is_none() && view.locks().len() == 1);
         assert!(!view.forget_roles());
+    }
+
+    #[test]
+    fn a_document_that_is_told_again_goes_on() {
+        let view = empty();
+        let app = |name: &str, port: u16| {
+            held("app", name, &format!("{{uri: 'tcp://10.0.0.7:{port}', via: web-1}}"))
+        };
+        let db = |name: &str, port: u16| {
+            let address = format!("10.0.0.7:{port}");
+            held("db", name, &format!("{{protocol: postgres, address: '{address}', via: web-1}}"))
+        };
+        let all = |port| vec![app("wiki", 80), app("shop", port), db("prod", 5432), db("test", port)];
+        let now = || {
+            let (apps, databases) = (view.listed_of(Kind::App), view.databases());
+            assert_eq!((apps.len(), databases.len()), (2, 2));
+            (apps, databases)
+        };
+        view.replace(all(1));
+        let (apps, databases) = now();
+        // As each time that an agent is in touch again.
+        view.replace(all(1));
+        let again = now();
+        assert!(apps.iter().zip(&again.0).all(|(one, other)| Arc::ptr_eq(one, other)));
+        assert!(databases.iter().zip(&again.1).all(|(one, other)| Arc::ptr_eq(one, other)));
+        view.apply(Change::Put(app("shop", 1)));
+        view.apply(Change::Put(db("test", 1)));
+        assert!(Arc::ptr_eq(&apps[0], &now().0[0]) && Arc::ptr_eq(&databases[1], &now().1[1]));
+        // What differs is read, and what is not told any more is gone.
+        view.replace(all(2));
+        let (other_apps, other_databases) = now();
+        for (listed, other) in apps.iter().zip(&other_apps) {
+            assert_eq!(Arc::ptr_eq(listed, other), listed.name.as_str() == "wiki");
+        }
+        for (database, other) in databases.iter().zip(&other_databases) {
+            assert_eq!(Arc::ptr_eq(database, other), database.name.as_str() == "prod");
+        }
+        assert_eq!(other_databases[1].address, "10.0.0.7:2");
+        view.replace(vec![app("wiki", 80)]);
+        assert!(view.databases().is_empty() && view.listed_of(Kind::App).len() == 1);
+        // A document that was not understood is read each time.
+        view.replace(vec![held("app", "wiki", "{uri: 7}")]);
+        assert!(view.listed_of(Kind::App).is_empty());
+        view.replace(vec![app("wiki", 80)]);
+        assert_eq!(view.listed_of(Kind::App).len(), 1);
+    }
+
+    #[test]
+    fn a_node_that_is_called_otherwise_wakes_and_other_labels_do_not() {
+        let (view, id) = (empty(), HostId::new());
+        let node = |name: &str, label: &str| Held {
+            kind: "node".to_owned(),
+            name: id.to_string(),
+            yaml: format!(
+                "kind: node\nversion: v1\nmetadata: {{id: {id}, name: {name}, labels: {{env: {label}}}}}\n"
+            ),
+        };
+        view.replace(vec![node("web-1", "dev")]);
+        let mut changes = view.changes();
+        assert!(!view.apply(Change::Put(node("web-1", "prod"))) && !changes.has_changed().unwrap());
+        assert!(view.apply(Change::Put(node("web-2", "prod"))) && changes.has_changed().unwrap());
+        changes.mark_unchanged();
+        assert!(!view.apply(Change::Put(node("web-2", "prod"))) && !changes.has_changed().unwrap());
+        assert_eq!(view.node(&id).unwrap().name.as_str(), "web-2");
     }
 }
