@@ -19,16 +19,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::tasks::Tasks;
+use futures::future::BoxFuture;
 use sallyport_access::{ClusterName, HostId, HostRole, Node, NodeKind};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::databases::AgentDatabases;
+use self::databases::{AgentDatabases, ServedDatabase};
 use self::gateway::Gateway;
+use self::health::Served as _;
 use self::heartbeat::Description;
 use self::labels::OwnLabels;
 use self::node::SshNode;
-use self::resources::AgentResources;
+use self::resources::{AgentResources, ServedResource};
 use self::tunnel::Dialling;
 use self::upload::Uploader;
 use crate::ServerError;
@@ -124,6 +126,37 @@ impl Service {
     }
 }
 
+/// What an agent serves, of each kind, to be asked whether it answers.
+#[derive(Clone)]
+enum Served {
+    Database(ServedDatabase),
+    Resource(ServedResource),
+}
+
+impl health::Served for Served {
+    fn name(&self) -> health::Name {
+        match self {
+            Self::Database(database) => database.name(),
+            Self::Resource(resource) => resource.name(),
+        }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Database(one), Self::Database(other)) => one.is_same(other),
+            (Self::Resource(one), Self::Resource(other)) => one.is_same(other),
+            (Self::Database(_), Self::Resource(_)) | (Self::Resource(_), Self::Database(_)) => false,
+        }
+    }
+
+    fn ask(&self) -> BoxFuture<'static, Result<(), health::Unwell>> {
+        match self {
+            Self::Database(database) => database.ask(),
+            Self::Resource(resource) => resource.ask(),
+        }
+    }
+}
+
 /// Starts the node service.
 pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     let Start {
@@ -215,7 +248,10 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
     let (found, found_health) = watch::channel(health::Found::new());
     let served = {
         let (databases, resources) = (databases.clone(), resources.clone());
-        move || databases.checks().into_iter().chain(resources.checks()).collect()
+        move || {
+            let databases = databases.checks().into_iter().map(Served::Database);
+            databases.chain(resources.checks().into_iter().map(Served::Resource)).collect::<Vec<_>>()
+        }
     };
     tasks.spawn(health::run(served, section.check_interval, view.changes(), found, stop.clone()));
     member.confirm();

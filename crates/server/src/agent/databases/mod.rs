@@ -4,7 +4,6 @@ mod credentials;
 mod fresh;
 mod passwords;
 
-use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use std::time::Duration;
 use crate::tasks::Tasks;
 use bytes::Bytes;
 use data_encoding::{BASE64, DecodeError, HEXLOWER};
+use futures::future::BoxFuture;
 use sallyport_access::{
     ClusterName, Database, DatabaseAccount, DatabaseName, DatabasePermit, DatabaseTlsMode, HostId, Identity,
     Kind, NodeName, Refusal, SessionId,
@@ -33,7 +33,7 @@ use tracing::{Span, info_span, warn};
 use self::credentials::{AgentCredentials, settings};
 use self::passwords::PasswordFile;
 use super::end_to_end::{Endpoint, Proven};
-use super::health::{self, Check, Unwell};
+use super::health::{self, Name, Unwell};
 use crate::ServerError;
 use crate::config::NodeSection;
 use crate::member::authority_client::AuthorityClient;
@@ -239,16 +239,32 @@ impl AgentDatabases {
         self.service.drain(Duration::ZERO).await;
     }
 
-    /// How the databases that this agent serves are asked whether they answer.
-    pub(crate) fn checks(&self) -> Vec<Check> {
-        let check = |database: Arc<Database>| {
-            let trust = self.known.view.trust();
-            let of = (Kind::Database, database.name.to_string());
-            let document: Arc<dyn Any + Send + Sync> = Arc::clone(&database) as _;
-            let ask = async move { answers(&database, &trust).await.map_err(Unwell::from) };
-            Check { of, document, ask: Box::pin(ask) }
-        };
+    /// The databases that this agent serves, to be asked whether they answer.
+    pub(crate) fn checks(&self) -> Vec<ServedDatabase> {
+        let check = |database| ServedDatabase { database, view: Arc::clone(&self.known.view) };
         self.known.served().into_iter().map(check).collect()
+    }
+}
+
+/// A database that this agent serves.
+#[derive(Clone)]
+pub(crate) struct ServedDatabase {
+    database: Arc<Database>,
+    view: Arc<ClusterCache>,
+}
+
+impl health::Served for ServedDatabase {
+    fn name(&self) -> Name {
+        (Kind::Database, self.database.name.to_string())
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.database, &other.database)
+    }
+
+    fn ask(&self) -> BoxFuture<'static, Result<(), Unwell>> {
+        let Self { database, view } = self.clone();
+        Box::pin(async move { answers(&database, &view.trust()).await.map_err(Unwell::from) })
     }
 }
 

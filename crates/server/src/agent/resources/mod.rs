@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use metrics::counter;
 use prost::Message;
 use sallyport_access::{
@@ -30,7 +31,7 @@ use tracing::{Span, info, info_span, warn};
 use self::client::Client;
 use self::refusal::Refusal;
 use super::end_to_end::{Endpoint, Proven};
-use super::health::{Check, Unwell};
+use super::health::{self, Name, Unwell};
 use crate::member::cluster_cache::ClusterCache;
 use crate::member::host::Credentials;
 use crate::proxy::open::shown;
@@ -139,22 +140,15 @@ impl AgentResources {
         }
     }
 
-    /// How the resources that this agent serves are asked whether they answer: whatever the kind, by a connection to what it dials for a
-    /// session.
-    pub(crate) fn checks(&self) -> Vec<Check> {
+    /// The resources that this agent serves, to be asked whether they answer.
+    pub(crate) fn checks(&self) -> Vec<ServedResource> {
         let own = self.0.own_name();
         let mut checks = Vec::new();
         for (kind, served) in &self.0.endpoints {
             let mut listed = self.0.view.listed_of(*kind);
             listed.retain(|listed| listed.agents.contains(&own));
-            checks.extend(listed.into_iter().map(|listed| {
-                let (of, address) = ((*kind, listed.name.to_string()), (served.serving.address)(&listed));
-                let ask = async move {
-                    let address = address.ok_or(Refusal::NotUnderstood)?;
-                    dial::answers(&address).await.map_err(Unwell::from)
-                };
-                Check { of, document: listed, ask: Box::pin(ask) }
-            }));
+            let serving = served.serving;
+            checks.extend(listed.into_iter().map(|listed| ServedResource { listed, serving }));
         }
         checks
     }
@@ -179,6 +173,32 @@ impl AgentResources {
     /// Cuts what is left, and waits for its records.
     pub(crate) async fn end_all(&self) {
         self.0.sessions.drain(Duration::ZERO).await;
+    }
+}
+
+/// A resource that this agent serves.
+#[derive(Clone)]
+pub(crate) struct ServedResource {
+    listed: Arc<Listed>,
+    serving: &'static Serving,
+}
+
+impl health::Served for ServedResource {
+    fn name(&self) -> Name {
+        (self.listed.kind, self.listed.name.to_string())
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.listed, &other.listed)
+    }
+
+    /// Whatever the kind, by a connection to what is dialled for a session.
+    fn ask(&self) -> BoxFuture<'static, Result<(), Unwell>> {
+        let address = (self.serving.address)(&self.listed);
+        Box::pin(async move {
+            let address = address.ok_or(Refusal::NotUnderstood)?;
+            dial::answers(&address).await.map_err(Unwell::from)
+        })
     }
 }
 
