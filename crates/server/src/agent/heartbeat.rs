@@ -22,6 +22,8 @@ const DEFAULT_INTERVAL: Duration = Duration::from_secs(60);
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Longest text of a problem, in characters: the authority keeps no more.
+const LONGEST_PROBLEM: usize = 256;
 
 /// What the node says of itself.
 #[derive(Debug, Clone)]
@@ -122,7 +124,7 @@ fn health(found: &Found) -> (Vec<DatabaseHealth>, Vec<ResourceHealth>) {
     let (mut databases, mut resources) = (Vec::new(), Vec::new());
     for ((kind, name), problem) in found {
         let (name, healthy) = (name.clone(), problem.is_none());
-        let problem = problem.clone().unwrap_or_default();
+        let problem = problem.iter().flat_map(|problem| problem.chars()).take(LONGEST_PROBLEM).collect();
         match kind {
             Kind::Database => databases.push(DatabaseHealth { name, healthy, problem }),
             kind => {
@@ -132,4 +134,20 @@ fn health(found: &Found) -> (Vec<DatabaseHealth>, Vec<ResourceHealth>) {
         }
     }
     (databases, resources)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_told_no_longer_than_the_authority_keeps_it() {
+        let long = Some("ü".repeat(10_000));
+        let found = [Kind::Database, Kind::App].map(|kind| ((kind, "x".to_owned()), long.clone()));
+        let (databases, resources) = health(&found.into());
+        for problem in [&databases[0].problem, &resources[0].problem] {
+            assert_eq!(problem, &"ü".repeat(LONGEST_PROBLEM));
+        }
+        assert!(!databases[0].healthy && !resources[0].healthy);
+    }
 }

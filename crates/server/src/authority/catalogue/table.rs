@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use sallyport_access::text::Foreign;
 use sallyport_access::{Database, HostId, Kind, NodeName};
 use sallyport_store::{Store, StoreError};
 use time::OffsetDateTime;
@@ -18,7 +19,7 @@ use crate::authority::storage::PAGE;
 
 /// Databases of a cluster, and resources of the catalogue.
 pub(crate) const MOST: usize = 20_000;
-/// Longest text of a problem that is kept.
+/// Longest text of a problem that is kept, in characters; agents tell no longer one.
 const LONGEST_PROBLEM: usize = 256;
 
 /// What an agent said last of a resource that it serves.
@@ -107,6 +108,11 @@ impl<R: Kept> Known<R> {
             None => ("unknown", String::new()),
         }
     }
+}
+
+/// What is kept of a problem's text.
+fn cut(text: Foreign) -> String {
+    text.as_str().chars().take(LONGEST_PROBLEM).collect()
 }
 
 #[derive(Debug)]
@@ -240,8 +246,7 @@ impl<R: Kept> Table<R> {
             let Some(known) = table.known.get_mut(&one.id).filter(|known| known.serves(id, name)) else {
                 continue;
             };
-            let text = one.problem.chars().map(|c| if c.is_control() { ' ' } else { c });
-            let problem = if one.healthy { String::new() } else { text.take(LONGEST_PROBLEM).collect() };
+            let problem = if one.healthy { String::new() } else { cut(Foreign::new(&one.problem)) };
             known.health.insert(id, Health { healthy: one.healthy, problem, at: now });
             if known.health.len() > known.resource.agents().len() {
                 let Known { resource, reporters, health } = known;
