@@ -372,6 +372,14 @@ fn check_interval(section: &Section<'_>, problems: &mut Problems) -> Option<Dura
     let (least, most) = (Duration::from_secs(1), Duration::from_secs(86_400));
     let [now, before] =
         ["check_interval", "database_check_interval"].map(|key| section.duration(key, least, most, problems));
+    if now.is_some() && before.is_some() {
+        problems.push(
+            section.place("database_check_interval"),
+            &section.name("database_check_interval"),
+            "is what check_interval was called before, and both are set",
+            "remove it, and keep check_interval",
+        );
+    }
     now.or(before)
 }
 

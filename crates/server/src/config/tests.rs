@@ -67,6 +67,24 @@ fn every_commented_default_in_the_example_is_what_the_code_does() {
 }
 
 #[test]
+fn the_interval_of_checks_is_read_by_its_former_name_and_not_by_both() {
+    let text = |keys: &str| {
+        format!(
+            "version: v1\ncluster: example.com\nproxy: {{enabled: true, public_addr: 'p:443'}}\nnode: {{enabled: true, {keys}}}\n"
+        )
+    };
+    for key in ["check_interval", "database_check_interval"] {
+        let config = Config::parse("x", &text(&format!("{key}: 7m"))).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(config.node.unwrap().check_interval, Duration::from_secs(420), "{key}");
+    }
+    let lines = refused(&text("check_interval: 1m, database_check_interval: 2m")).join("\n");
+    assert!(
+        lines.contains("node.database_check_interval") && lines.contains("keep check_interval"),
+        "{lines}"
+    );
+}
+
+#[test]
 fn every_mistake_is_reported_at_once_with_its_place_and_a_fix() {
     let lines = refused(
         "version: v2\n\
