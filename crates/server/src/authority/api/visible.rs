@@ -27,6 +27,8 @@ const MOST: usize = 20_000;
 pub(super) trait Visible: Kept + Decidable {
     /// As what a user may use one: its accounts, where it has any.
     type As: Default;
+    /// Whether that says something of one which the user may use.
+    const HAS_ACCOUNTS: bool;
 
     /// Those that an identity may use at all, in the order in which they come.
     fn usable<'r>(
@@ -41,6 +43,7 @@ pub(super) trait Visible: Kept + Decidable {
 
 impl Visible for Listed {
     type As = ();
+    const HAS_ACCOUNTS: bool = false;
 
     fn usable<'r>(
         policies: &Policies,
@@ -57,6 +60,7 @@ impl Visible for Listed {
 
 impl Visible for Database {
     type As = DatabaseChoices;
+    const HAS_ACCOUNTS: bool = true;
 
     fn usable<'r>(
         policies: &Policies,
@@ -134,10 +138,11 @@ impl<R: Visible> Answers<'_, R> {
         });
         let cache = self.policy.cache();
         let usable = match caller.identity() {
-            Some(identity) => {
+            // For those who see all of a kind that has none, nothing would be taken of it.
+            Some(identity) if !all || R::HAS_ACCOUNTS => {
                 R::usable(&cache.policies, identity, known.iter().map(|known| known.resource.as_ref()))
             }
-            None => Vec::new(),
+            _ => Vec::new(),
         };
         // Both are in the order of names.
         let usable: Vec<_> = usable.into_iter().map(|(of, usable)| (of.id(), usable)).collect();
