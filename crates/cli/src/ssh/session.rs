@@ -245,12 +245,7 @@ fn conclude(link: &Link, ended: Ended, farewell: bool, quiet: bool) -> CliResult
             }
             FAILED
         }
-        Ended::Refused => {
-            // A reason that the node gave is on stderr already.
-            return Err(CliError::new(format!("{} refused to start the session", link.node)).hint(
-                "read its reason above; where there is none, an administrator finds it with: sallyport admin audit ls",
-            ));
-        }
+        Ended::Refused { explained } => return Err(refused(&link.node, explained)),
         Ended::Unknown => FAILED,
         Ended::Lost { reason } => {
             let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
@@ -261,6 +256,16 @@ fn conclude(link: &Link, ended: Ended, farewell: bool, quiet: bool) -> CliResult
         ui::say(format!("Connection to {} closed.", link.node));
     }
     Ok(ExitCode::from(code))
+}
+
+/// Of a node that starts no session. Where it has given a reason, that is on stderr already.
+fn refused(node: &str, explained: bool) -> CliError {
+    let refused = format!("{node} refused to start the session");
+    if explained {
+        return CliError::new(refused).hint("read its reason above");
+    }
+    CliError::new(format!("{refused} and gave no reason"))
+        .hint("an administrator finds it with: sallyport admin audit ls")
 }
 
 /// Returns when the connection has ended, or a signal asks for it.
@@ -399,6 +404,13 @@ impl<'a> Lines<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_points_at_its_reason_only_where_there_is_one() {
+        let hint = |explained| refused("web-1", explained).to_string();
+        assert!(hint(true).contains("above") && !hint(true).contains("audit"), "{}", hint(true));
+        assert!(hint(false).contains("sallyport admin audit ls") && !hint(false).contains("above"));
+    }
 
     #[test]
     fn lines_get_a_prefix_however_they_arrive() {

@@ -28,7 +28,10 @@ pub enum Exit {
         message: String,
     },
     /// The host refused to run the program.
-    Refused,
+    Refused {
+        /// Whether it has said why, as what comes on standard error.
+        explained: bool,
+    },
     /// The host ended the session without saying how.
     Unknown,
     /// The connection was lost.
@@ -36,6 +39,15 @@ pub enum Exit {
         /// What the host or the network said.
         reason: String,
     },
+}
+
+impl Exit {
+    /// Takes what came on standard error: a host that has refused says there why.
+    pub(super) fn explained_by(&mut self, text: &[u8]) {
+        if let Self::Refused { explained } = self {
+            *explained |= !text.trim_ascii().is_empty();
+        }
+    }
 }
 
 /// What comes out of a session.

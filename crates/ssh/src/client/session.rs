@@ -189,7 +189,9 @@ impl SessionOutput {
         }
         loop {
             let message = match &mut self.channel {
-                Reading::Ssh(channel) if self.exit == Some(Exit::Refused) => words(channel.wait()).await,
+                Reading::Ssh(channel) if matches!(self.exit, Some(Exit::Refused { .. })) => {
+                    words(channel.wait()).await
+                }
                 Reading::Ssh(channel) => channel.wait().await,
                 Reading::Native(channel) => {
                     let output = channel.next(&self.connection).await;
@@ -225,7 +227,12 @@ impl SessionOutput {
             }
             match message {
                 ChannelMsg::Data { data } => return Some(Output::Stdout(data)),
-                ChannelMsg::ExtendedData { data, ext: STDERR } => return Some(Output::Stderr(data)),
+                ChannelMsg::ExtendedData { data, ext: STDERR } => {
+                    if let Some(exit) = &mut self.exit {
+                        exit.explained_by(&data);
+                    }
+                    return Some(Output::Stderr(data));
+                }
                 ChannelMsg::Success if self.asked.pop_front() == Some(Asked::Program) => {
                     self.phase = info_span!(target: PHASE, "ssh.first_byte");
                     return Some(Output::Started);
@@ -236,11 +243,13 @@ impl SessionOutput {
                     Some(Asked::Display) => return Some(Output::DisplayRefused),
                     Some(Asked::Program) => {
                         // What the host has to say about it may follow, up to the end of the channel.
-                        self.exit = Some(Exit::Refused);
+                        self.exit = Some(Exit::Refused { explained: false });
                     }
                     None => {}
                 },
-                ChannelMsg::ExitStatus { exit_status } if self.exit != Some(Exit::Refused) => {
+                ChannelMsg::ExitStatus { exit_status }
+                    if !matches!(self.exit, Some(Exit::Refused { .. })) =>
+                {
                     self.exit = Some(Exit::Status(exit_status));
                 }
                 ChannelMsg::ExitSignal { signal_name, core_dumped, error_message, .. } => {
@@ -250,7 +259,7 @@ impl SessionOutput {
                         message: error_message,
                     });
                 }
-                ChannelMsg::Eof if self.exit == Some(Exit::Refused) => {
+                ChannelMsg::Eof if matches!(self.exit, Some(Exit::Refused { .. })) => {
                     self.ended = true;
                     return self.exit.take().map(Output::Exit);
                 }
@@ -424,7 +433,9 @@ impl NativeOutput {
                 Event::Opened | Event::Eof => {}
                 Event::Closed(exit) => return Output::Exit(exit.unwrap_or(Exit::Unknown)),
                 Event::Refused(reason) => {
-                    self.told.push_back(Output::Exit(Exit::Refused));
+                    let mut exit = Exit::Refused { explained: false };
+                    exit.explained_by(reason.as_bytes());
+                    self.told.push_back(Output::Exit(exit));
                     return Output::Stderr(format!("{reason}\r\n").into());
                 }
                 Event::Gone(exit) => {

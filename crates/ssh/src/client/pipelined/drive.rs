@@ -286,10 +286,14 @@ impl Driver {
             }
             // What the host has to say about it may follow, up to the end of the channel, which OpenSSH leaves open.
             Event::Answered(Asked::Program, false) => {
-                self.exit(Exit::Refused);
+                self.exit(Exit::Refused { explained: false });
                 self.machine.give_up()?;
             }
             Event::Data { errors, bytes } => {
+                let exit = self.running.as_mut().and_then(|running| running.exit.as_mut());
+                if let Some(exit) = exit.filter(|_| errors) {
+                    exit.explained_by(&bytes);
+                }
                 let length = bytes.len();
                 let output = if errors { Output::Stderr(bytes) } else { Output::Stdout(bytes) };
                 if !show(output) {
@@ -319,7 +323,7 @@ impl Driver {
 
     fn exit(&mut self, exit: Exit) {
         if let Some(running) = &mut self.running
-            && running.exit != Some(Exit::Refused)
+            && !matches!(running.exit, Some(Exit::Refused { .. }))
         {
             running.exit = Some(exit);
         }

@@ -384,8 +384,8 @@ impl Carrying<'_> {
             client::Exit::Signal { name, core_dumped, .. } => Exit::Signal { name, core: core_dumped },
             client::Exit::Unknown => return Ok(()),
             // Natively its words have come as output.
-            client::Exit::Refused if self.connection.is_native() => Exit::Status(REFUSED_STATUS),
-            client::Exit::Refused => {
+            client::Exit::Refused { .. } if self.connection.is_native() => Exit::Status(REFUSED_STATUS),
+            client::Exit::Refused { .. } => {
                 self.refused.store(true, Ordering::Relaxed);
                 return Err(Early::Cut(format!("{} refused to run this", self.name)));
             }

@@ -342,7 +342,7 @@ async fn what_is_no_program_is_refused_and_the_connection_goes_on() {
     let connection = connect_native(near, settings(&world, &world.own.name));
     for program in [Program::Subsystem("other".to_owned()), Program::Exec(b"echo \0".to_vec())] {
         let ran = run(&connection, SessionRequest::new(program), b"").await;
-        assert_eq!(ran.exit, Exit::Refused);
+        assert_eq!(ran.exit, Exit::Refused { explained: true });
         assert!(ran.stderr.starts_with("sallyport: "), "{}", ran.stderr);
     }
     let long = connection.start(SessionRequest::exec(vec![b'x'; 300_000])).await;

@@ -54,7 +54,7 @@ async fn commands_give_output_and_exit_codes() {
         vec![("GREETING".to_owned(), "good day".to_owned()), ("OTHER".to_owned(), "no".to_owned())];
     assert_eq!(once(&cluster, &sshd, request).await.stdout, b"[good day][]\n");
     let refused = once(&cluster, &sshd, SessionRequest::new(Program::Subsystem("none".to_owned()))).await;
-    assert_eq!(refused.exit, Exit::Refused);
+    assert_eq!(refused.exit, Exit::Refused { explained: false });
 }
 
 #[tokio::test]
@@ -391,7 +391,7 @@ async fn a_refused_program_is_the_end_though_its_input_is_open() {
                 }
             }
         };
-        assert_eq!(timeout(Duration::from_secs(10), exit).await.unwrap(), Exit::Refused);
+        assert_eq!(timeout(Duration::from_secs(10), exit).await.unwrap(), Exit::Refused { explained: false });
         connection.disconnect().await;
     }
 }
