@@ -26,7 +26,6 @@ use tokio_util::sync::CancellationToken;
 
 use self::databases::{AgentDatabases, ServedDatabase};
 use self::gateway::Gateway;
-use self::health::Served as _;
 use self::heartbeat::Description;
 use self::labels::OwnLabels;
 use self::node::SshNode;
