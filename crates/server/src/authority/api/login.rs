@@ -42,6 +42,7 @@ impl Login for Service {
             time: Some(convert::time_to_proto(OffsetDateTime::now_utc())),
             suite: self.issuance.authorities().suite().name().to_owned(),
             fips: in_fips_mode(),
+            login_methods: Vec::new(),
         }))
     }
 
@@ -53,6 +54,20 @@ impl Login for Service {
         self.gate.within_bounds(&caller)?;
         self.gate.demand_fips(&caller, "Login.LoginWithPassword", &request).await?;
         self.accounts.log_in(&caller, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn begin_browser_login(
+        &self,
+        _: Request<v1::BeginBrowserLoginRequest>,
+    ) -> Result<Response<v1::BeginBrowserLoginResponse>, Status> {
+        Err(Status::unimplemented("this authority has no logins in a browser"))
+    }
+
+    async fn finish_browser_login(
+        &self,
+        _: Request<v1::FinishBrowserLoginRequest>,
+    ) -> Result<Response<v1::FinishBrowserLoginResponse>, Status> {
+        Err(Status::unimplemented("this authority has no logins in a browser"))
     }
 
     async fn begin_invite(
