@@ -97,6 +97,7 @@ const LAYERS: &[Layer] = &[
             "databases",
             "protocols",
             "telemetry",
+            "webauthn",
         ],
         reason: "the composition is used by the command line only",
     },

@@ -407,6 +407,7 @@ async fn start_all(config: Config) -> Result<Running, ServerError> {
                 ca_keys: section.ca_keys.clone(),
                 lifetimes: section.lifetimes.clone(),
                 audit: section.audit.clone(),
+                authentication: section.authentication.clone(),
                 answer_patience: section.answer_patience,
                 require_fips: config.crypto.require_fips,
             },

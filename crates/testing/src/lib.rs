@@ -2,6 +2,7 @@
 //! tests alone. What is started here ends with the value that stands for it.
 
 pub mod account;
+pub mod authenticator;
 mod cluster;
 mod error;
 pub mod fixtures;

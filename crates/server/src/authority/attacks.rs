@@ -50,6 +50,7 @@ async fn open(directory: &Path) -> Authority {
         ca_keys: section.ca_keys,
         lifetimes: section.lifetimes,
         audit: section.audit,
+        authentication: section.authentication,
         answer_patience: section.answer_patience,
         require_fips: false,
     };
@@ -170,6 +171,39 @@ async fn write(services: &Arc<Services>, name: &str, role: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_time_codes_of_an_earlier_release_become_a_factor_and_stay_used() {
+    let directory = tempfile::tempdir().unwrap();
+    let authority = open(directory.path()).await;
+    let (services, login) = (&authority.services, authority.services.api.login.clone());
+    let token = create(services, "alice", &["access"]).await;
+    login.finish_invite(Request::new(finish(&token))).await.unwrap();
+    // As an earlier release kept them: with the password, a code of this moment used.
+    let (alice, now) = (UserName::new("alice").unwrap(), OffsetDateTime::now_utc());
+    let secret = sallyport_sal::totp::Secret::generate().unwrap();
+    let step = secret.verify(&secret.code(now), now, None).unwrap();
+    let former = CredentialRecord {
+        totp_sealed: Some(services.accounts.factors().seal_totp(&alice, &secret).unwrap()),
+        last_step: Some(step),
+        ..credential(services).await.unwrap()
+    };
+    services.store.put("alice", &former, None, now).await.unwrap();
+    let coded = |code: String| {
+        let asked = v1::LoginRequest { otp: code, ..attempt("alice", PASSWORD) };
+        let login = login.clone();
+        async move { login.login_with_password(Request::new(asked)).await }
+    };
+    for wrong in [String::new(), secret.code(now)] {
+        let status = coded(wrong).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unauthenticated, "{status:?}");
+    }
+    coded(secret.code(now + time::Duration::seconds(30))).await.unwrap();
+    let held = services.accounts.factors().held(&alice, now).await.unwrap();
+    assert_eq!(held.factors.len(), 1);
+    assert_eq!(credential(services).await.unwrap().totp_sealed, None);
+    authority.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_new_user_has_nothing_that_one_of_the_name_has_left() {
     const LEFT: &str = "a link of before";
     let directory = tempfile::tempdir().unwrap();
@@ -190,6 +224,7 @@ async fn a_new_user_has_nothing_that_one_of_the_name_has_left() {
             expires: now + time::Duration::HOUR,
             used: false,
             user_revision: None,
+            passkey: None,
         };
         services.store.put(&hash_of(LEFT), &link, None, now).await.unwrap();
         if by_document {

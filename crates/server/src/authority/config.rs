@@ -6,7 +6,7 @@ use sallyport_access::ClusterName;
 use sallyport_ca::Lifetimes;
 use sallyport_sal::Suite;
 
-use crate::config::{AuditSection, CaKeysSection, SecondFactor};
+use crate::config::{AuditSection, AuthenticationSection, CaKeysSection, SecondFactor};
 
 /// What an authority needs to know.
 #[derive(Debug, Clone)]
@@ -28,6 +28,8 @@ pub struct AuthConfig {
     pub lifetimes: Lifetimes,
     /// Bounds of the audit log, and where its checkpoints go.
     pub audit: AuditSection,
+    /// How people prove who they are.
+    pub authentication: AuthenticationSection,
     /// How long an answer may wait for a caller who takes nothing of it, before the connection is closed.
     pub answer_patience: std::time::Duration,
     /// Only hosts and clients are taken that say that they take all cryptography from a FIPS module.

@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::authority::challenges::ceremony::KeptCeremony;
+
 /// The cluster itself, under the name `self`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ClusterRecord {
@@ -157,15 +159,20 @@ impl Kind for UserRecord {
 pub(crate) struct CredentialRecord {
     /// argon2id, as a PHC string.
     pub(crate) password: Option<String>,
-    /// The secret of the one-time codes, sealed, in base64.
+    /// The secret of the one-time codes of an earlier release, sealed, in base64; a factor is made of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) totp_sealed: Option<String>,
-    /// The time step of the last code that was accepted: none is accepted twice.
+    /// The time step of the last of those codes that was accepted: none is accepted twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last_step: Option<u64>,
     /// Failed logins of late, in seconds since 1970.
     #[serde(default)]
     pub(crate) failures: Vec<i64>,
     /// Closed until then, in seconds since 1970.
     pub(crate) locked_until: Option<i64>,
+    /// When an administrator took all credentials away: what was proven or begun before counts no more.
+    #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    pub(crate) reset_at: Option<OffsetDateTime>,
 }
 
 impl Kind for CredentialRecord {
@@ -195,6 +202,9 @@ pub(crate) struct InviteRecord {
     /// the same name. None in links of an earlier release.
     #[serde(default)]
     pub(crate) user_revision: Option<u64>,
+    /// The registration of a passkey that was begun with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) passkey: Option<KeptCeremony>,
 }
 
 impl Kind for InviteRecord {

@@ -32,7 +32,9 @@
 //! HostReports         -> Journal HostRegistry DatabaseRegister Catalogue LiveSessions
 //! Recordings          -> Journal Gate Policy Streams LiveSessions HostReports
 //! AuditReader         -> Journal Checkpoints Gate Streams
-//! Accounts            -> Journal Delegation Policy Identities Logins Issuance IssuedList
+//! Factors             what users prove themselves with besides passwords
+//! Accounts            -> Journal Delegation Policy Identities Logins Issuance IssuedList Factors
+//! Challenges          -> Journal Policy Identities Factors Accounts   what is proven at pages
 //! CertificateRegister -> Journal Delegation Policy Identities Issuance IssuedList HostRegistry
 //! Resources           -> Journal Gate Delegation Policy Identities HostRegistry DatabaseRegister Catalogue Servers Membership Accounts
 //! api::*              -> what each method uses
@@ -56,7 +58,8 @@ use crate::authority::accounts::passwords::Pool;
 use crate::authority::api::answers::Waiting;
 use crate::authority::api::serve::Api;
 use crate::authority::api::{
-    admin, catalogue, certificates, cluster, databases, hosts, login, rotation, sessions, suites,
+    admin, catalogue, certificates, cluster, databases, factors as factors_api, hosts, login, rotation,
+    sessions, suites, web,
 };
 use crate::authority::audit::checkpoints::Checkpoints;
 use crate::authority::audit::disk_reserve::DiskReserve;
@@ -65,9 +68,11 @@ use crate::authority::audit::search::AuditReader;
 use crate::authority::catalogue::register::{Catalogue, DatabaseRegister};
 use crate::authority::catalogue::table::Table;
 use crate::authority::certificates::register::CertificateRegister;
+use crate::authority::challenges::kept::Challenges;
 use crate::authority::config::AuthConfig;
 use crate::authority::databases::opened::DatabaseSessions;
 use crate::authority::errors::doing;
+use crate::authority::factors::kept::Factors;
 use crate::authority::gate::calls::Gate;
 use crate::authority::gate::delegation::Delegation;
 use crate::authority::gate::guesses::Guesses;
@@ -235,10 +240,10 @@ impl Services {
         let reader = AuditReader::new(&journal, &checkpoints, &gate, &streams, &reading);
 
         // What administrators and users change.
+        let factors = Factors::new(&config, &store, &seal)?;
         let accounts = Accounts::new(
             &config,
             &store,
-            &seal,
             &journal,
             &delegation,
             &guesses,
@@ -247,7 +252,19 @@ impl Services {
             &logins,
             &issuance,
             &issued,
+            &factors,
             passwords,
+            &stop,
+        );
+        let challenges = Challenges::new(
+            &config,
+            &store,
+            &journal,
+            &guesses,
+            &policy,
+            &identities,
+            &factors,
+            &accounts,
             &stop,
         );
         let certificates = CertificateRegister::new(
@@ -290,6 +307,7 @@ impl Services {
                 issuance: Arc::clone(&issuance),
                 accounts: Arc::clone(&accounts),
                 membership: Arc::clone(&membership),
+                challenges: Arc::clone(&challenges),
             },
             hosts: hosts::Service {
                 gate: Arc::clone(&gate),
@@ -368,6 +386,16 @@ impl Services {
                 issuance: Arc::clone(&issuance),
                 confirmations: Arc::clone(&confirmations),
                 rotations: Arc::clone(&rotations),
+            },
+            factors: factors_api::Service {
+                gate: Arc::clone(&gate),
+                journal: Arc::clone(&journal),
+                challenges: Arc::clone(&challenges),
+            },
+            web: web::Service {
+                gate: Arc::clone(&gate),
+                journal: Arc::clone(&journal),
+                challenges: Arc::clone(&challenges),
             },
             unread: Waiting::default(),
             stop: stop.clone(),

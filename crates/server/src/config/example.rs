@@ -51,6 +51,14 @@ auth:
   enabled: true
   # Whether every user must enrol a one-time code generator: required or optional.
   # second_factor: required
+  # How people prove who they are: docs/mfa.md. Without webauthn, passkeys are off.
+  # authentication:
+  #   prefer: passkey                      # password or passkey; default: password
+  #   headless: users                      # off, users or everyone: who may log in without a browser on the machine
+  #   webauthn:
+  #     rp_id: sallyport.example.org       # passkeys are bound to it for good
+  #     origins: [https://sallyport.example.org]
+  #     user_verification: required        # required, preferred or discouraged
   # An address of its own, for proxies in other processes. Without it, an authority that shares its process with a
   # proxy is reached through that proxy only; one that runs alone listens on 0.0.0.0:3025.
   # listen: 10.0.0.5:3025

@@ -4,6 +4,7 @@
 //! not known is a mistake: a misspelt limit must not silently be no limit. No message repeats a secret.
 
 mod audit;
+mod authentication;
 mod ca_keys;
 mod crypto;
 pub mod danger;
@@ -22,6 +23,7 @@ mod tests;
 use std::path::Path;
 
 pub use audit::{AuditSection, Bucket, Endpoint, Webhook};
+pub use authentication::{AuthenticationSection, HeadlessLogins, Models, PreferredLogin, WebauthnSection};
 pub use ca_keys::{CaKeysSection, SEALED};
 pub(crate) use crypto::rule;
 pub use crypto::{Choice, CryptoSection};

@@ -18,7 +18,7 @@ use super::sections::{
     AuthSection, Config, HttpsFiles, JoinConfig, LabelCommand, Limits, NodeSection, ProxySection,
     SecondFactor, Secret, TunnelCarrier,
 };
-use super::{audit, ca_keys, crypto, lifetimes, telemetry};
+use super::{audit, authentication, ca_keys, crypto, lifetimes, telemetry};
 use sallyport_access::yaml::{Errors as ConfigErrors, Problems, Section, parse_own};
 use sallyport_protocols::spec;
 
@@ -36,8 +36,17 @@ const TOP: &[&str] = &[
     "node",
 ];
 const LOG: &[&str] = &["level", "format"];
-const AUTH: &[&str] =
-    &["enabled", "second_factor", "listen", "public_addr", "suite", "ca_keys", "lifetimes", "audit"];
+const AUTH: &[&str] = &[
+    "enabled",
+    "second_factor",
+    "listen",
+    "public_addr",
+    "suite",
+    "ca_keys",
+    "lifetimes",
+    "audit",
+    "authentication",
+];
 const PROXY: &[&str] =
     &["enabled", "listen", "public_addr", "quic", "limits", "auth_server", "join", "https", "danger"];
 const HTTPS: &[&str] = &["certificate", "key"];
@@ -239,6 +248,7 @@ fn auth(section: &Section<'_>, problems: &mut Problems) -> AuthSection {
         ca_keys: ca_keys::read(section, problems),
         lifetimes: lifetimes::read(section, problems),
         audit: audit::read(section, problems),
+        authentication: authentication::read(section, problems),
         ..AuthSection::default()
     }
 }

@@ -10,6 +10,7 @@ use sallyport_ca::Lifetimes;
 use sallyport_sal::Suite;
 
 use super::audit::AuditSection;
+use super::authentication::AuthenticationSection;
 use super::ca_keys::CaKeysSection;
 use super::crypto::CryptoSection;
 use super::danger::Danger;
@@ -86,6 +87,8 @@ pub struct AuthSection {
     pub lifetimes: Lifetimes,
     /// Bounds of the audit log, and where its checkpoints go.
     pub audit: AuditSection,
+    /// How people prove who they are. Default: by passwords.
+    pub authentication: AuthenticationSection,
     /// How long an answer may wait for a caller who takes nothing of it, before the connection is closed. Default 30 s,
     /// which no file changes; shorter in tests.
     pub answer_patience: Duration,
@@ -101,6 +104,7 @@ impl Default for AuthSection {
             ca_keys: CaKeysSection::default(),
             lifetimes: Lifetimes::default(),
             audit: AuditSection::default(),
+            authentication: AuthenticationSection::default(),
             answer_patience: Duration::from_secs(30),
         }
     }

@@ -9,6 +9,7 @@ mod done;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::done::{as_a_node, as_an_administrator, begin_a_database_session};
+use crate::identity;
 use crate::support;
 use crate::support::member::{self, Joining};
 use crate::support::{Cluster, PASSWORD, admin_channel, authority_as, log_in, pin, pinned, until};
@@ -48,6 +49,7 @@ pub(crate) const PROTOS: &[&str] = &[
     include_str!("../../../wire/proto/sallyport/v1/sessions.proto"),
     include_str!("../../../wire/proto/sallyport/v1/databases.proto"),
     include_str!("../../../wire/proto/sallyport/v1/catalogue.proto"),
+    include_str!("../../../wire/proto/sallyport/v1/identity.proto"),
 ];
 
 /// `Service.Method` of every method in the files.
@@ -141,10 +143,24 @@ fn request(method: &str) -> Vec<u8> {
 }
 
 /// Open to those without a certificate; their own refusals are tested below.
-pub(crate) const OPEN: [&str; 5] =
-    ["Login.Ping", "Login.LoginWithPassword", "Login.BeginInvite", "Login.FinishInvite", "Login.Join"];
+pub(crate) const OPEN: [&str; 7] = [
+    "Login.Ping",
+    "Login.LoginWithPassword",
+    "Login.BeginBrowserLogin",
+    "Login.FinishBrowserLogin",
+    "Login.BeginInvite",
+    "Login.FinishInvite",
+    "Login.Join",
+];
 /// Give every user their own part of the answer, and no user another's.
-const OWN_PART: [&str; 6] = [
+const OWN_PART: [&str; 13] = [
+    "Factors.List",
+    "Factors.BeginProof",
+    "Factors.AwaitChallenge",
+    "Factors.BeginAdd",
+    "Factors.FinishAdd",
+    "Factors.Remove",
+    "Factors.MakeRecoveryCodes",
     "Cluster.ListNodes",
     "Cluster.ListRecordings",
     "Rotation.Follow",
@@ -398,12 +414,38 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Suites.ListClients", Called),
         ("Suites.PreflightSuite", Called),
         ("Suites.SetSuite", Event("SP1270I")),
+        ("Login.BeginBrowserLogin", Event("SP1014I")),
+        ("Login.FinishBrowserLogin", Event("SP1000I")),
+        ("Factors.List", Called),
+        ("Factors.BeginProof", Event("SP1014I")),
+        ("Factors.AwaitChallenge", Called),
+        ("Factors.BeginAdd", Event("SP1014I")),
+        ("Factors.FinishAdd", Event("SP1010I")),
+        ("Factors.Remove", Event("SP1011I")),
+        ("Factors.MakeRecoveryCodes", Event("SP1012I")),
+        ("Web.DescribeLogin", Called),
+        ("Web.BeginLoginPasskey", Called),
+        ("Web.FinishLoginPasskey", Called),
+        ("Web.ProveLoginPassword", Called),
+        ("Web.RefuseLogin", Called),
+        ("Web.DescribeApproval", Called),
+        ("Web.BeginApprovalPasskey", Called),
+        ("Web.FinishApprovalPasskey", Called),
+        ("Web.ProveApprovalOtp", Called),
+        ("Web.RefuseApproval", Called),
+        ("Web.DescribeEnrolment", Called),
+        ("Web.BeginEnrolment", Called),
+        ("Web.FinishEnrolment", Called),
+        ("Web.DescribeInvite", Called),
+        ("Web.BeginInvitePasskey", Called),
+        ("Web.FinishInvitePasskey", Called),
     ])
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_method_leaves_its_event() {
-    let cluster = Cluster::without_node().await;
+    let cluster = Cluster::start(identity::with_passkeys).await;
+    cluster.running.ready(support::PATIENCE).await.unwrap();
     let mut admin = cluster.admin().await;
     let pin = pin(&mut admin).await;
     // CreateUser, BeginInvite, FinishInvite, LoginWithPassword, CreateResource, CreateToken.
@@ -413,6 +455,7 @@ async fn every_method_leaves_its_event() {
     let node = join(&cluster, "web-1").await;
     let session = as_a_node(&cluster, &node).await;
     begin_a_database_session(&cluster, &mut admin).await;
+    identity::as_people(&cluster).await;
     as_an_administrator(&cluster, &mut admin, session).await;
 
     let table = leaves();

@@ -14,11 +14,14 @@
 
 mod attacks;
 mod auth_api;
+#[path = "../../../testing/src/authenticator.rs"]
+mod authenticator;
 mod catalogue_api;
 mod certificates;
 mod cluster;
 mod databases_api;
 mod fips;
+mod identity;
 mod openssh;
 #[path = "../../../ca/tests/it/programs/mod.rs"]
 mod programs;

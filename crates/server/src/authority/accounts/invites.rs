@@ -1,6 +1,5 @@
 //! Links that set a password: opened, and used once.
 
-use data_encoding::BASE64;
 use sallyport_audit::Code;
 use sallyport_sal::totp;
 use sallyport_store::{Op, StoreError, typed};
@@ -9,20 +8,22 @@ use time::OffsetDateTime;
 use tonic::Status;
 use zeroize::Zeroizing;
 
-use crate::authority::accounts::login::{Account, Accounts, locked_out, totp_label};
+use crate::authority::accounts::login::{Account, Accounts, locked_out};
 use crate::authority::accounts::passwords::LENGTHS;
 use crate::authority::caller::Caller;
+use crate::authority::factors::kept::{CODES_NAME, Factors, codes};
+use crate::authority::factors::names::FactorName;
 use crate::authority::records::{CredentialRecord, InviteRecord, UserRecord};
 use crate::authority::secrets::hash_of;
 use crate::authority::storage::storage;
 use crate::config::SecondFactor;
 
-const USED: &str = "this link has been used or replaced; ask an administrator for a new one";
+pub(crate) const USED: &str = "this link has been used or replaced; ask an administrator for a new one";
 /// How often a link is looked at again that others open at the same moment.
 const OPENED_AT_ONCE: usize = 16;
 
 impl Accounts {
-    async fn invite(
+    pub(crate) async fn invite(
         &self,
         caller: &Caller,
         token: &str,
@@ -66,7 +67,7 @@ impl Accounts {
     }
 
     /// Puts a refused link on record; gives the answer.
-    async fn refuse_invite(
+    pub(crate) async fn refuse_invite(
         &self,
         caller: &Caller,
         problem: &'static str,
@@ -93,13 +94,12 @@ impl Accounts {
             let mut invite = stored.value;
             if let Some(sealed) = &invite.totp_sealed {
                 // Opened before: the same secret, so that one already scanned stays good.
-                let secret = self.unseal_totp(&invite.user, sealed)?;
+                let secret = self.factors.unseal_totp(&invite.user, sealed)?;
                 opened = Some((invite, secret));
                 break;
             }
             let secret = totp::Secret::generate().map_err(internal)?;
-            let sealed = self.seal.seal(&totp_label(&invite.user), secret.as_bytes()).map_err(internal)?;
-            invite.totp_sealed = Some(BASE64.encode(&sealed));
+            invite.totp_sealed = Some(self.factors.seal_totp(&invite.user, &secret)?);
             match self.store.update(&key, stored.revision, &invite, stored.expires, now).await {
                 Ok(_) => {
                     opened = Some((invite, secret));
@@ -140,7 +140,9 @@ impl Accounts {
                 LENGTHS.end()
             )));
         }
-        let mut credential = CredentialRecord::default();
+        // What was proven with the former credentials counts no more.
+        let mut credential = CredentialRecord { reset_at: Some(now), ..CredentialRecord::default() };
+        let mut adds = Vec::new();
         if otp.trim().is_empty() {
             if self.config.second_factor == SecondFactor::Required {
                 return Err(Status::failed_precondition(
@@ -152,7 +154,7 @@ impl Accounts {
                 .totp_sealed
                 .clone()
                 .ok_or_else(|| Status::failed_precondition("open the link first"))?;
-            let secret = self.unseal_totp(&invite.user, &sealed)?;
+            let secret = self.factors.unseal_totp(&invite.user, &sealed)?;
             // Guesses count for the account, wherever they are made.
             let known = self.store.get::<CredentialRecord>(invite.user.as_str(), now).await;
             let known = known.map_err(|error| storage(&error))?;
@@ -177,18 +179,21 @@ impl Accounts {
                     "the one-time code is wrong; check that the clock of the device that shows it is right",
                 ));
             };
-            credential.totp_sealed = Some(sealed);
-            credential.last_step = Some(step);
+            let held = self.factors.held(&invite.user, now).await?;
+            let name = FactorName::free(CODES_NAME, |name| held.has_name(name));
+            let factor = codes(name, sealed, Some(step), None, now);
+            adds = Factors::added(&invite.user, &held, &factor)?;
         }
-        let second_factor = credential.totp_sealed.is_some();
+        let second_factor = !adds.is_empty();
         credential.password = Some(self.passwords.hash(password).await?);
         invite.used = true;
         invite.totp_sealed = None;
+        invite.passkey = None;
         let user = invite.user.clone();
         let _changing = self.identities.steady().await;
         // Of two people with the same link, the second finds it changed; and a user who was removed or changed meanwhile
         // gets no password by it.
-        let steps = vec![
+        let mut steps = vec![
             Op::Check {
                 key: typed::key::<UserRecord>(user.as_str()),
                 revision: invite.user_revision.unwrap_or(0),
@@ -196,9 +201,10 @@ impl Accounts {
             typed::update(&key, stored.revision, &invite, stored.expires).map_err(|error| storage(&error))?,
             typed::put(user.as_str(), &credential, None).map_err(|error| storage(&error))?,
         ];
+        steps.extend(adds);
         match self.store.backend().transact(steps, now).await {
             Ok(_) => {}
-            Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => {
+            Err(StoreError::Conflict { .. } | StoreError::NotFound { .. } | StoreError::Exists { .. }) => {
                 return Err(self.refuse_invite(caller, USED, now).await?);
             }
             Err(error) => return Err(storage(&error)),

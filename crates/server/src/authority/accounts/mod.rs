@@ -3,5 +3,9 @@
 pub(crate) mod invites;
 pub(crate) mod learned;
 pub(crate) mod login;
+pub(crate) mod means;
+pub(crate) mod opening;
 pub(crate) mod passwords;
+pub(crate) mod proof;
+pub(crate) mod second;
 pub(crate) mod users;

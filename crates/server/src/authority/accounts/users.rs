@@ -141,7 +141,10 @@ impl Accounts {
         let user = self.stored_user(&name, now).await?.ok_or_else(missing)?;
         self.delegation.must_hold(caller, "Admin.ResetUser", &user.value).await?;
         let mut steps = self.invites_of(&name, now).await?;
-        steps.push(typed::put(name.as_str(), &CredentialRecord::default(), None).map_err(failed)?);
+        let nothing = CredentialRecord { reset_at: Some(now), ..CredentialRecord::default() };
+        steps.push(typed::put(name.as_str(), &nothing, None).map_err(failed)?);
+        let (gone, removed_factors) = self.factors.nothing_of(&name, now).await?;
+        steps.extend(gone);
         let ended = self.logins.end_logins(caller, &name, "the password was reset", now).await?;
         steps.extend(ended.steps);
         let invite = invite(&name, user.revision, now)?;
@@ -152,6 +155,7 @@ impl Accounts {
             .event(Code::UserReset)
             .message(format!("user/{name}"))
             .field("name", name.to_string())
+            .field("removed_factors", removed_factors)
             .field("ended_logins", events.len());
         events.insert(0, event);
         self.policy.refresh_after("lock").await?;
@@ -196,6 +200,7 @@ impl Accounts {
     async fn nothing_of(&self, name: &UserName, now: OffsetDateTime) -> Result<Vec<Op>, Status> {
         let mut steps = self.invites_of(name, now).await?;
         steps.extend(removed(name.as_str(), &CredentialRecord::default()).map_err(failed)?);
+        steps.extend(self.factors.nothing_of(name, now).await?.0);
         Ok(steps)
     }
 
@@ -236,6 +241,7 @@ fn invite(user: &UserName, revision: u64, now: OffsetDateTime) -> Result<Invite,
         expires,
         used: false,
         user_revision: Some(revision),
+        passkey: None,
     };
     let step = typed::create(&hash_of(&token), &record, Some(expires + REMEMBERED)).map_err(failed)?;
     Ok(Invite { token, expires, step })

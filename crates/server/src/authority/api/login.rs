@@ -11,6 +11,7 @@ use tonic::{Request, Response, Status};
 use crate::authority::accounts::login::Accounts;
 use crate::authority::audit::journal::Journal;
 use crate::authority::caller::caller;
+use crate::authority::challenges::kept::Challenges;
 use crate::authority::config::AuthConfig;
 use crate::authority::fips::in_fips_mode;
 use crate::authority::gate::calls::Gate;
@@ -26,6 +27,7 @@ pub(crate) struct Service {
     pub(crate) issuance: Arc<Issuance>,
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) membership: Arc<Membership>,
+    pub(crate) challenges: Arc<Challenges>,
 }
 
 #[tonic::async_trait]
@@ -42,7 +44,7 @@ impl Login for Service {
             time: Some(convert::time_to_proto(OffsetDateTime::now_utc())),
             suite: self.issuance.authorities().suite().name().to_owned(),
             fips: in_fips_mode(),
-            login_methods: Vec::new(),
+            login_methods: self.challenges.login_methods(),
         }))
     }
 
@@ -58,16 +60,22 @@ impl Login for Service {
 
     async fn begin_browser_login(
         &self,
-        _: Request<v1::BeginBrowserLoginRequest>,
+        request: Request<v1::BeginBrowserLoginRequest>,
     ) -> Result<Response<v1::BeginBrowserLoginResponse>, Status> {
-        Err(Status::unimplemented("this authority has no logins in a browser"))
+        let caller = caller(&request);
+        self.gate.within_bounds(&caller)?;
+        self.gate.demand_fips(&caller, "Login.BeginBrowserLogin", &request).await?;
+        self.challenges.begin_browser_login(&caller, request.into_inner()).await.map(Response::new)
     }
 
     async fn finish_browser_login(
         &self,
-        _: Request<v1::FinishBrowserLoginRequest>,
+        request: Request<v1::FinishBrowserLoginRequest>,
     ) -> Result<Response<v1::FinishBrowserLoginResponse>, Status> {
-        Err(Status::unimplemented("this authority has no logins in a browser"))
+        let caller = caller(&request);
+        self.gate.within_bounds(&caller)?;
+        self.gate.demand_fips(&caller, "Login.FinishBrowserLogin", &request).await?;
+        self.challenges.finish_browser_login(&caller, request.into_inner()).await.map(Response::new)
     }
 
     async fn begin_invite(

@@ -18,11 +18,13 @@ use sallyport_wire::v1::catalogue_server::CatalogueServer;
 use sallyport_wire::v1::certificates_server::CertificatesServer;
 use sallyport_wire::v1::cluster_server::ClusterServer;
 use sallyport_wire::v1::databases_server::DatabasesServer;
+use sallyport_wire::v1::factors_server::FactorsServer;
 use sallyport_wire::v1::fleet_server::FleetServer;
 use sallyport_wire::v1::login_server::LoginServer;
 use sallyport_wire::v1::rotation_server::RotationServer;
 use sallyport_wire::v1::sessions_server::SessionsServer;
 use sallyport_wire::v1::suites_server::SuitesServer;
+use sallyport_wire::v1::web_server::WebServer;
 use time::OffsetDateTime;
 use tokio::net::UnixListener;
 use tokio_rustls::LazyConfigAcceptor;
@@ -33,7 +35,8 @@ use tracing::{debug, info, info_span, warn};
 
 use crate::authority::api::answers::{MESSAGE_BYTES, Waiting, method_of, within_bounds};
 use crate::authority::api::{
-    admin, catalogue, certificates, cluster, databases, hosts, login, rotation, sessions, suites,
+    admin, catalogue, certificates, cluster, databases, factors, hosts, login, rotation, sessions, suites,
+    web,
 };
 use crate::authority::caller::{Caller, PeerInfo, unauthenticated};
 use crate::authority::config::AuthConfig;
@@ -59,6 +62,8 @@ const STREAMS: u32 = 256;
 const FRAME_BYTES: u32 = 132 * 1024;
 /// What is kept of one stream for a peer whose machine takes nothing off the wire, until that is noticed.
 const SEND_BYTES: usize = 132 * 1024;
+/// Longest message with the answer of a passkey, and what stands around it.
+const PASSKEY_BYTES: usize = sallyport_webauthn::MAX_RESPONSE_BYTES + 32 * 1024;
 /// Connections to the admin socket at a time.
 const LOCAL_CONNECTIONS: usize = 64;
 
@@ -81,6 +86,8 @@ pub(crate) struct Api {
     pub(crate) catalogue: catalogue::Service,
     pub(crate) suites: suites::Service,
     pub(crate) rotation: rotation::Service,
+    pub(crate) factors: factors::Service,
+    pub(crate) web: web::Service,
     /// Answers that callers have not taken yet.
     pub(crate) unread: Waiting,
     pub(crate) stop: CancellationToken,
@@ -148,7 +155,9 @@ async fn http(api: &Arc<Api>, io: BoxIo, caller: Caller, offer: Option<ClientOff
             .add_service(DatabasesServer::new(api.databases.clone()).max_decoding_message_size(short))
             .add_service(CatalogueServer::new(api.catalogue.clone()).max_decoding_message_size(short))
             .add_service(SuitesServer::new(api.suites.clone()).max_decoding_message_size(short))
-            .add_service(RotationServer::new(api.rotation.clone()).max_decoding_message_size(short));
+            .add_service(RotationServer::new(api.rotation.clone()).max_decoding_message_size(short))
+            .add_service(FactorsServer::new(api.factors.clone()).max_decoding_message_size(short))
+            .add_service(WebServer::new(api.web.clone()).max_decoding_message_size(PASSKEY_BYTES));
     let offer = offer.map(Arc::new);
     let said = Arc::clone(&api.issuance);
     let said = map_response(move |mut response: axum::response::Response| {

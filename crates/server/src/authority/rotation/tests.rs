@@ -104,6 +104,7 @@ fn config(directory: &Path) -> AuthConfig {
         suite: None,
         ca_keys: CaKeysSection::default(),
         audit: crate::config::AuditSection::default(),
+        authentication: crate::config::AuthenticationSection::default(),
         answer_patience: std::time::Duration::from_secs(30),
         require_fips: false,
     }

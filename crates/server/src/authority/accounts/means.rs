@@ -1,0 +1,63 @@
+//! By what people prove who they are.
+
+use sallyport_audit::Event;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::authority::factors::records::{FactorKind, FactorRecord};
+
+/// By what a person has proven who they are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Means {
+    pub(crate) way: Way,
+    /// The factor; none of a password alone, and of a recovery code.
+    pub(crate) factor: Option<UsedFactor>,
+    /// More than a password.
+    pub(crate) second_factor: bool,
+    /// The authenticator has verified its user, by a PIN or a fingerprint.
+    pub(crate) user_verified: bool,
+}
+
+/// The way of a proof.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Way {
+    Password,
+    Passkey,
+    Code,
+    RecoveryCode,
+}
+
+/// The factor of a proof.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct UsedFactor {
+    pub(crate) id: Uuid,
+    pub(crate) kind: FactorKind,
+    pub(crate) name: String,
+}
+
+impl UsedFactor {
+    pub(crate) fn of(factor: &FactorRecord) -> Self {
+        Self { id: factor.id, kind: factor.kind(), name: factor.name.to_string() }
+    }
+}
+
+impl Means {
+    /// An event with what it was proven by.
+    pub(crate) fn on(&self, event: Event) -> Event {
+        let way = match self.way {
+            Way::Password => "password",
+            Way::Passkey => "passkey",
+            Way::Code => "code",
+            Way::RecoveryCode => "recovery code",
+        };
+        let event = event.field("way", way).field("second_factor", self.second_factor);
+        match &self.factor {
+            Some(factor) => event
+                .field("factor", factor.name.clone())
+                .field("factor_kind", factor.kind.name())
+                .field("user_verified", self.user_verified),
+            None => event,
+        }
+    }
+}

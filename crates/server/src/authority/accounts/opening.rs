@@ -1,0 +1,245 @@
+//! A login is opened for a person who has proven who they are, in whichever way: what comes after the proof exists once.
+
+use bytes::Bytes;
+use sallyport_access::{Identity, Principal, UserName};
+use sallyport_audit::{Code, Event};
+use sallyport_ca::{CaKind, CertificateKind, UserCertificates, check_accepted, issue_user};
+use sallyport_store::{Kind, Op, StoreError};
+use sallyport_wire::{convert, v1};
+use time::OffsetDateTime;
+use tonic::Status;
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use crate::authority::accounts::login::{Account, Accounts, LoginRefusal, WRONG, refusal};
+use crate::authority::accounts::means::Means;
+use crate::authority::accounts::second::SpentCode;
+use crate::authority::caller::Caller;
+use crate::authority::identities::logins::open_login;
+use crate::authority::issuance::issued::with_certificates;
+use crate::authority::records::{CredentialRecord, UserRecord};
+use crate::authority::storage::storage;
+
+/// The keys that a login is to be certified over.
+#[derive(Debug)]
+pub(crate) struct LoginKeys {
+    /// OpenSSH one-line public key.
+    pub(crate) ssh: String,
+    /// `SubjectPublicKeyInfo`, DER.
+    pub(crate) tls: Bytes,
+    /// None: the roles' bound.
+    pub(crate) ttl: Option<std::time::Duration>,
+}
+
+/// A person who has proven who they are, and what is spent by it.
+pub(crate) struct Proven {
+    pub(crate) user: UserRecord,
+    pub(crate) user_revision: u64,
+    pub(crate) by: Means,
+    pub(crate) spends: Spends,
+}
+
+/// What a proof spends, in the transaction that makes use of it.
+#[allow(clippy::large_enum_variant, reason = "there is one for each login, on its way to the store")]
+pub(crate) enum Spends {
+    /// Of a password, and the code with it.
+    Password {
+        credential: CredentialRecord,
+        revision: u64,
+        code: Option<SpentCode>,
+        /// For a hash of today's kind, once the login stands.
+        password: Zeroizing<String>,
+    },
+    /// A challenge that was proven before.
+    Challenge {
+        /// The step that uses it.
+        used: Op,
+        proven_at: OffsetDateTime,
+    },
+}
+
+impl Accounts {
+    /// Opens a login: certificates over its keys, for at most the lifetime that roles allow.
+    pub(crate) async fn open(
+        &self,
+        caller: &Caller,
+        proven: Proven,
+        keys: &LoginKeys,
+        now: OffsetDateTime,
+    ) -> Result<v1::LoginResponse, LoginRefusal> {
+        let Proven { user, user_revision, by, spends } = proven;
+        let identity = self.may_log_in(&user, now)?;
+        let cache = self.policy.cache();
+        let ttl = cache
+            .policies
+            .session_ttl(&user.roles, keys.ttl)
+            .map_err(|error| refusal(Status::invalid_argument(error.public_message()), "lifetime"))?;
+        let ttl = self
+            .issuance
+            .within_policy(CertificateKind::User, ttl, keys.ttl.is_some())
+            .map_err(|status| refusal(status, "lifetime"))?;
+        let issued = self.certify_user(&identity, &keys.ssh, &keys.tls, ttl, now)?;
+        // From here to the answer, what was proven and decided stays true: a change of it finds this login open.
+        let changing = self.identities.steady().await;
+        let (mut steps, overtaken) = match &spends {
+            Spends::Password { credential, revision, code, .. } => (
+                self.note_success(&user.name, credential, *revision, code.as_ref(), now).await?,
+                refusal(Status::unauthenticated(WRONG), "the same code twice at once"),
+            ),
+            Spends::Challenge { used, proven_at } => {
+                self.proof_stands(&user.name, by.factor.as_ref().map(|factor| factor.id), *proven_at, now)
+                    .await?;
+                (
+                    vec![used.clone()],
+                    refusal(
+                        Status::aborted("this login was used already; begin again: sallyport login"),
+                        "the same challenge twice at once",
+                    ),
+                )
+            }
+        };
+        let check = |kind: &str, revision| Op::Check { key: format!("{kind}/{}", user.name), revision };
+        steps.push(check(UserRecord::KIND, user_revision));
+        steps.push(
+            open_login(&user.name, identity.login_id, issued.valid_before)
+                .map_err(|error| storage(&error))?,
+        );
+        match self.store.backend().transact(steps, now).await {
+            Ok(_) => {}
+            Err(StoreError::Conflict { key, .. }) if key.starts_with(&format!("{}/", UserRecord::KIND)) => {
+                let text = "the account was changed at this moment; log in again";
+                return Err(refusal(Status::aborted(text), "the user changed meanwhile"));
+            }
+            Err(StoreError::Conflict { .. }) => return Err(overtaken),
+            Err(error) => return Err(storage(&error).into()),
+        }
+        let logged_in = caller
+            .event(Code::UserLogin)
+            .user(user.name.as_str())
+            .field("login_id", identity.login_id.to_string());
+        let certified = caller
+            .event(Code::CertIssued)
+            .user(user.name.as_str())
+            .field("login_id", identity.login_id.to_string())
+            .field("ssh_serial", issued.serials.ssh.to_string())
+            .field("tls_serial", issued.serials.tls.clone())
+            .field("ssh_fingerprint", issued.ssh_fingerprint.clone())
+            .field("ttl_seconds", ttl.whole_seconds());
+        let certified = with_certificates(certified, &issued.issued);
+        let mut events = vec![by.on(logged_in), certified];
+        if let Spends::Password { code: Some(SpentCode::Recovery { stored, .. }), .. } = &spends {
+            events.push(recovery_code_used(caller, &user.name, stored.value.codes.iter().flatten().count()));
+        }
+        self.journal.record(events).await?;
+        if let Spends::Password { credential, password, .. } = spends
+            && let Some(stored) = credential.password
+        {
+            drop(changing);
+            self.renew_hash(&user.name, password, stored, now).await;
+        }
+        Ok(self.login_answer(&identity, issued))
+    }
+
+    /// Refuses what was proven before the user's credentials were taken away, and by a factor that is not theirs any more. The caller
+    /// holds what `Identities::steady` gives, so that this stays true until it is used.
+    pub(crate) async fn proof_stands(
+        &self,
+        user: &UserName,
+        factor: Option<Uuid>,
+        proven_at: OffsetDateTime,
+        now: OffsetDateTime,
+    ) -> Result<(), LoginRefusal> {
+        let credential = self.credential_of(user, now).await?;
+        if credential.reset_at.is_some_and(|reset| reset >= proven_at) {
+            let text = "your credentials were reset since you proved who you are; begin again";
+            return Err(refusal(Status::permission_denied(text), "the credentials were reset since"));
+        }
+        let Some(factor) = factor else { return Ok(()) };
+        if self.factors.held(user, now).await?.of_id(factor).is_none() {
+            let text = "the factor that you proved was removed since; begin again";
+            return Err(refusal(Status::permission_denied(text), "the factor was removed since"));
+        }
+        Ok(())
+    }
+
+    /// A user as they would be logged in now; no lock is against it.
+    pub(crate) fn may_log_in(
+        &self,
+        user: &UserRecord,
+        now: OffsetDateTime,
+    ) -> Result<Identity, LoginRefusal> {
+        let identity = self.identities.identity_of(user, now);
+        let cache = self.policy.cache();
+        match cache.policies.locked_out(&identity, &cache.locks, now) {
+            Some(locked) => Err(refusal(Status::permission_denied(locked.public_message()), "a lock")),
+            None => Ok(identity),
+        }
+    }
+
+    /// Refuses keys that a login could not be certified over, ahead of the proof.
+    pub(crate) fn check_keys(&self, keys: &LoginKeys) -> Result<(), Status> {
+        check_accepted(self.issuance.authorities().suite(), &keys.ssh, &keys.tls)
+            .map_err(|error| Status::invalid_argument(error.to_string()))
+    }
+
+    /// Stores a hash of today's kind and cost for a password that has just been right. The login stands whatever comes of it: what
+    /// is changed meanwhile stays as it is, and the next login tries again.
+    pub(super) async fn renew_hash(
+        &self,
+        user: &UserName,
+        password: Zeroizing<String>,
+        stored: String,
+        now: OffsetDateTime,
+    ) {
+        let Some(renewed) = self.passwords.renewed(password, &stored).await else { return };
+        let account = Account::Known(user);
+        let Ok((credential, revision)) = self.credential(&account, now).await else { return };
+        if revision == 0 || credential.password.as_deref() != Some(stored.as_str()) {
+            return;
+        }
+        let credential = CredentialRecord { password: Some(renewed), ..credential };
+        if let Err(error) = self.write_credential(&account, &credential, revision, now).await {
+            tracing::debug!(%error, "a password's hash was not renewed");
+        }
+    }
+
+    fn certify_user(
+        &self,
+        identity: &Identity,
+        ssh_public_key: &str,
+        tls_spki: &[u8],
+        ttl: time::Duration,
+        now: OffsetDateTime,
+    ) -> Result<UserCertificates, LoginRefusal> {
+        let bad = |text: String| refusal(Status::invalid_argument(text), "certificates");
+        let options = self.policy.ssh_options(identity);
+        let authorities = self.issuance.authorities();
+        check_accepted(authorities.suite(), ssh_public_key, tls_spki)
+            .map_err(|error| bad(error.to_string()))?;
+        let user_ca = authorities.signer(CaKind::User).map_err(|status| refusal(status, "certificates"))?;
+        issue_user(user_ca, identity, ssh_public_key, tls_spki, now, ttl, &options)
+            .map_err(|error| bad(error.to_string()))
+    }
+
+    fn login_answer(&self, identity: &Identity, issued: UserCertificates) -> v1::LoginResponse {
+        let (roles, logins) = match &identity.principal {
+            Principal::User { roles, logins, .. } => (roles.as_slice(), logins.as_slice()),
+            Principal::Host { .. } => (&[][..], &[][..]),
+        };
+        v1::LoginResponse {
+            message_of_the_day: self.policy.cache().policies.sessions().message_of_the_day.clone(),
+            cluster: self.config.cluster.to_string(),
+            ssh_certificate: issued.ssh,
+            tls_certificate_pem: issued.tls_pem,
+            trust: Some(self.issuance.trust_bundle()),
+            roles: roles.iter().map(ToString::to_string).collect(),
+            logins: logins.iter().map(ToString::to_string).collect(),
+            valid_until: Some(convert::time_to_proto(issued.valid_before)),
+        }
+    }
+}
+
+/// The event of a recovery code that was used, of which there were so many before.
+pub(crate) fn recovery_code_used(caller: &Caller, user: &UserName, before: usize) -> Event {
+    caller.event(Code::RecoveryCodeUsed).user(user.as_str()).field("left", before.saturating_sub(1))
+}

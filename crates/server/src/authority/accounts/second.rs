@@ -1,0 +1,310 @@
+//! The second factor of a password, and what proves a user who is logged in: a one-time code or a recovery code.
+
+use std::time::Duration;
+
+use sallyport_access::UserName;
+use sallyport_store::{Op, StoreError, Stored, typed};
+use time::OffsetDateTime;
+use tonic::Status;
+
+use crate::authority::accounts::login::{Account, Accounts, LoginRefusal, WRONG, locked_out, refusal};
+use crate::authority::accounts::means::{Means, UsedFactor, Way};
+use crate::authority::factors::kept::{CODES_NAME, Factors, Held, codes};
+use crate::authority::factors::names::FactorName;
+use crate::authority::factors::records::{FactorRecord, FactorSecret, RecoveryRecord};
+use crate::authority::factors::recovery::RecoveryCode;
+use crate::authority::records::CredentialRecord;
+use crate::authority::storage::storage;
+
+/// How often a user's record is read again that others change at the same moment.
+const AGAIN: usize = 16;
+
+/// What is wrong with the code of a login.
+pub(super) enum WrongCode {
+    Missing,
+    Wrong,
+    /// It was right, and is used; how long it takes until the next one comes.
+    Used(Duration),
+    /// The authority cannot read the account's second factor.
+    Unreadable,
+    /// The user has passkeys, and no code was given that could stand in for one.
+    PasskeysAlone,
+    /// There is no thread for the hash of a recovery code.
+    Busy(Status),
+}
+
+impl WrongCode {
+    /// For the log.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::Missing => "no one-time code",
+            Self::Wrong => "wrong one-time code",
+            Self::Used(_) => "used one-time code",
+            Self::Unreadable => "the second factor cannot be read",
+            Self::PasskeysAlone => "a password alone of a user with passkeys",
+            Self::Busy(_) => "too many logins at once",
+        }
+    }
+
+    /// What may be read by a person who has given the right password, besides that something was wrong.
+    pub(super) fn told(&self) -> Option<Status> {
+        match self {
+            Self::Used(left) => Some(Status::unauthenticated(format!(
+                "this one-time code was used already; log in with the next one, which comes in {} s",
+                left.as_secs()
+            ))),
+            Self::PasskeysAlone => Some(Status::unauthenticated(
+                "you log in with a passkey: sallyport login --browser. Without it, give one of your recovery codes as the one-time code",
+            )),
+            Self::Missing | Self::Wrong | Self::Unreadable | Self::Busy(_) => None,
+        }
+    }
+}
+
+/// A code that was right, and what it is of.
+#[derive(Debug)]
+pub(crate) enum SpentCode {
+    Totp { factor: Stored<FactorRecord>, step: u64 },
+    Recovery { stored: Stored<RecoveryRecord>, index: usize },
+}
+
+impl SpentCode {
+    /// The step that spends it.
+    pub(crate) fn step(&self, user: &UserName, now: OffsetDateTime) -> Result<Op, Status> {
+        match self {
+            Self::Totp { factor, step } => {
+                let mut after = factor.value.clone();
+                after.last_used = Some(now);
+                if let FactorSecret::Totp { last_step, .. } = &mut after.secret {
+                    *last_step = Some(*step);
+                }
+                Factors::used(user, factor, &after)
+            }
+            Self::Recovery { stored, index } => Factors::spent(user, stored, *index),
+        }
+    }
+
+    /// By what a user is proven with it.
+    pub(crate) fn means(&self) -> Means {
+        match self {
+            Self::Totp { factor, .. } => Means {
+                way: Way::Code,
+                factor: Some(UsedFactor::of(&factor.value)),
+                second_factor: true,
+                user_verified: false,
+            },
+            Self::Recovery { .. } => {
+                Means { way: Way::RecoveryCode, factor: None, second_factor: true, user_verified: false }
+            }
+        }
+    }
+}
+
+/// A user who is logged in and has proven a code: what it spends.
+#[derive(Debug)]
+pub(crate) struct ProvenCode {
+    pub(crate) code: SpentCode,
+    credential: CredentialRecord,
+    revision: u64,
+}
+
+impl Accounts {
+    /// The code, as far as the user has one to give; none where the user has no factor.
+    pub(super) async fn check_code(
+        &self,
+        user: &UserName,
+        held: &Held,
+        otp: &str,
+        now: OffsetDateTime,
+    ) -> Result<Option<SpentCode>, WrongCode> {
+        if let Some(code) = RecoveryCode::parse(otp) {
+            // Without a hash to check it takes as long.
+            let stored = held.recovery.clone().filter(|_| !held.is_empty());
+            let hash =
+                stored.as_ref().and_then(|stored| stored.value.codes.get(code.index).cloned().flatten());
+            let right = self.passwords.verify(code.secret, hash).await.map_err(WrongCode::Busy)?;
+            return match stored {
+                Some(stored) if right => Ok(Some(SpentCode::Recovery { stored, index: code.index })),
+                _ if held.is_empty() => Ok(None),
+                _ => Err(WrongCode::Wrong),
+            };
+        }
+        if held.is_empty() {
+            return Ok(None);
+        }
+        let (mut used, mut secrets) = (None, 0);
+        for factor in &held.factors {
+            let FactorSecret::Totp { sealed, last_step } = &factor.value.secret else { continue };
+            secrets += 1;
+            let secret = self.factors.unseal_totp(user, sealed).map_err(|_| WrongCode::Unreadable)?;
+            // Both are asked whatever the password is, so that the time that it takes says nothing of it.
+            let step = secret.verify(otp, now, *last_step);
+            used = used.or(secret.until_unused(otp, now, *last_step));
+            if let Some(step) = step {
+                return Ok(Some(SpentCode::Totp { factor: factor.clone(), step }));
+            }
+        }
+        Err(match used {
+            Some(left) => WrongCode::Used(left),
+            None if secrets == 0 => WrongCode::PasskeysAlone,
+            None if otp.trim().is_empty() => WrongCode::Missing,
+            None => WrongCode::Wrong,
+        })
+    }
+
+    /// The steps that spend the code, and forget failures. A second login with the same code finds its record changed.
+    pub(super) async fn note_success(
+        &self,
+        user: &UserName,
+        credential: &CredentialRecord,
+        revision: u64,
+        code: Option<&SpentCode>,
+        now: OffsetDateTime,
+    ) -> Result<Vec<Op>, LoginRefusal> {
+        let mut steps = Vec::new();
+        if let Some(code) = code {
+            steps.push(code.step(user, now)?);
+        }
+        if credential.failures.is_empty() && credential.locked_until.is_none() {
+            // Wrong guesses of others change the record, and are no reason to refuse; another password is.
+            let stored = self.store.get::<CredentialRecord>(user.as_str(), now).await;
+            let stored = stored.map_err(|error| storage(&error))?.map(|stored| stored.value);
+            if stored.and_then(|stored| stored.password) != credential.password {
+                return Err(refusal(Status::unauthenticated(WRONG), "the password changed meanwhile"));
+            }
+            return Ok(steps);
+        }
+        let mut forgiven = credential.clone();
+        forgiven.failures.clear();
+        forgiven.locked_until = None;
+        let step = typed::update(user.as_str(), revision, &forgiven, None);
+        steps.push(step.map_err(|error| storage(&error))?);
+        Ok(steps)
+    }
+
+    /// Checks a one-time or recovery code of a user who is known already. A wrong one counts for the account as a wrong password
+    /// does.
+    pub(crate) async fn prove_code(
+        &self,
+        user: &UserName,
+        otp: &str,
+        now: OffsetDateTime,
+    ) -> Result<ProvenCode, LoginRefusal> {
+        let account = Account::Known(user);
+        self.take_over_codes(user, now).await?;
+        let (credential, revision) = self.open_credential(user, now).await?;
+        let held = self.factors.held(user, now).await?;
+        let wrong = match self.check_code(user, &held, otp, now).await {
+            Ok(Some(code)) => return Ok(ProvenCode { code, credential, revision }),
+            Err(WrongCode::Busy(status)) => return Err(status.into()),
+            Ok(None) => WrongCode::Missing,
+            Err(wrong) => wrong,
+        };
+        let told = match &wrong {
+            WrongCode::PasskeysAlone => None,
+            other => other.told(),
+        };
+        let mut refusal = self.failed_login(&account, credential, revision, wrong.reason(), now).await;
+        if refusal.status.code() == tonic::Code::Unauthenticated {
+            refusal.status = told.unwrap_or_else(|| {
+                Status::unauthenticated("the one-time or recovery code is wrong; try the next one")
+            });
+        }
+        Err(refusal)
+    }
+
+    /// The steps that spend a code that was proven. The caller holds what `Identities::steady` gives.
+    pub(crate) async fn spend_code(
+        &self,
+        user: &UserName,
+        proven: &ProvenCode,
+        now: OffsetDateTime,
+    ) -> Result<Vec<Op>, LoginRefusal> {
+        self.note_success(user, &proven.credential, proven.revision, Some(&proven.code), now).await
+    }
+
+    /// The steps that spend a password that was proven, and the code with it. The caller holds what `Identities::steady` gives.
+    pub(crate) async fn spend_password(
+        &self,
+        user: &UserName,
+        credential: &CredentialRecord,
+        revision: u64,
+        code: Option<&SpentCode>,
+        now: OffsetDateTime,
+    ) -> Result<Vec<Op>, LoginRefusal> {
+        self.note_success(user, credential, revision, code, now).await
+    }
+
+    /// Hashes a secret as passwords are.
+    pub(crate) async fn hash(&self, secret: zeroize::Zeroizing<String>) -> Result<String, Status> {
+        self.passwords.hash(secret).await
+    }
+
+    /// Checks the password of a user who is known already, and has no factor.
+    pub(crate) async fn prove_password_alone(
+        &self,
+        user: &UserName,
+        password: zeroize::Zeroizing<String>,
+        now: OffsetDateTime,
+    ) -> Result<(), LoginRefusal> {
+        let (credential, revision) = self.open_credential(user, now).await?;
+        if self.passwords.verify(password, credential.password.clone()).await? {
+            return Ok(());
+        }
+        let account = Account::Known(user);
+        let mut refusal = self.failed_login(&account, credential, revision, "wrong password", now).await;
+        if refusal.status.code() == tonic::Code::Unauthenticated {
+            refusal.status = Status::unauthenticated("the password is wrong");
+        }
+        Err(refusal)
+    }
+
+    /// Whether a user has a password, and when their credentials were last taken away.
+    pub(crate) async fn credential_of(
+        &self,
+        user: &UserName,
+        now: OffsetDateTime,
+    ) -> Result<CredentialRecord, Status> {
+        let found = self.credential(&Account::Known(user), now).await;
+        found.map(|(credential, _)| credential).map_err(|error| storage(&error))
+    }
+
+    /// The credential of an account that is not closed.
+    async fn open_credential(
+        &self,
+        user: &UserName,
+        now: OffsetDateTime,
+    ) -> Result<(CredentialRecord, u64), LoginRefusal> {
+        let found = self.credential(&Account::Known(user), now).await;
+        let (credential, revision) = found.map_err(|error| storage(&error))?;
+        match credential.locked_until.filter(|until| *until > now.unix_timestamp()) {
+            Some(until) => Err(refusal(locked_out(until, now), "locked out")),
+            None => Ok((credential, revision)),
+        }
+    }
+
+    /// Makes a factor of the one-time codes that an earlier release kept with the password.
+    pub(crate) async fn take_over_codes(&self, user: &UserName, now: OffsetDateTime) -> Result<(), Status> {
+        for _ in 0..AGAIN {
+            let _changing = self.identities.steady().await;
+            let found = self.credential(&Account::Known(user), now).await;
+            let (credential, revision) = found.map_err(|error| storage(&error))?;
+            let Some(sealed) = credential.totp_sealed.clone() else { return Ok(()) };
+            let held = self.factors.held(user, now).await?;
+            let name = FactorName::free(CODES_NAME, |name| held.has_name(name));
+            let factor = codes(name, sealed, credential.last_step, None, now);
+            let mut steps = Factors::added(user, &held, &factor)?;
+            let without = CredentialRecord { totp_sealed: None, last_step: None, ..credential };
+            let step = typed::update(user.as_str(), revision, &without, None);
+            steps.push(step.map_err(|error| storage(&error))?);
+            match self.store.backend().transact(steps, now).await {
+                Ok(_) => return Ok(()),
+                Err(
+                    StoreError::Conflict { .. } | StoreError::Exists { .. } | StoreError::NotFound { .. },
+                ) => {}
+                Err(error) => return Err(storage(&error)),
+            }
+        }
+        Err(Status::resource_exhausted("too many calls for this user at this moment; try again"))
+    }
+}

@@ -1,0 +1,241 @@
+//! What a user who is logged in proves anew, at a page: by a passkey, or by a one-time or recovery code.
+
+use sallyport_access::UserName;
+use sallyport_audit::Code;
+use sallyport_store::Stored;
+use sallyport_webauthn::{
+    AuthenticationChoice, AuthenticationResponse, Purpose as Ceremony, WebAuthnError, Who,
+};
+use sallyport_wire::{convert, v1};
+use time::OffsetDateTime;
+use tonic::Status;
+
+use crate::authority::accounts::login::LoginRefusal;
+use crate::authority::accounts::means::{Means, UsedFactor, Way};
+use crate::authority::accounts::opening::recovery_code_used;
+use crate::authority::accounts::second::SpentCode;
+use crate::authority::challenges::ceremony::{KeptCeremony, options_json};
+use crate::authority::challenges::kept::Challenges;
+use crate::authority::challenges::pages::{Browser, client};
+use crate::authority::challenges::records::{ChallengeRecord, ProvenBy, Purpose};
+use crate::authority::factors::kept::Factors;
+use crate::authority::factors::passkeys::refusal;
+use crate::authority::factors::records::{FactorKind, FactorRecord, FactorSecret};
+use crate::authority::records::UserRecord;
+use crate::authority::storage::storage;
+
+fn detail(label: &str, value: impl Into<String>) -> v1::WebDetail {
+    v1::WebDetail { label: label.to_owned(), value: value.into() }
+}
+
+fn kind_word(kind: FactorKind) -> &'static str {
+    match kind {
+        FactorKind::Webauthn => "passkey or security key",
+        FactorKind::Totp => "one-time codes",
+    }
+}
+
+impl Challenges {
+    /// An approval, with whose it is.
+    async fn approval(
+        &self,
+        browser: &Browser,
+        id: &str,
+        now: OffsetDateTime,
+    ) -> Result<(Stored<ChallengeRecord>, UserName), Status> {
+        let stored = self.at(&browser.caller, id, now).await?;
+        if !stored.value.purpose.is_approval() {
+            return Err(Status::invalid_argument(
+                "there is nothing to approve here; open the address that the program shows",
+            ));
+        }
+        let user = self.still_asked(&stored.value, now).await?;
+        Ok((stored, user))
+    }
+
+    /// What a page shows of an approval.
+    pub(crate) async fn describe_approval(
+        &self,
+        browser: &Browser,
+        id: &str,
+    ) -> Result<v1::WebApproval, Status> {
+        let now = OffsetDateTime::now_utc();
+        let (stored, user) = self.approval(browser, id, now).await?;
+        let held = self.factors.held(&user, now).await?;
+        let record = &stored.value;
+        let details = match &record.purpose {
+            Purpose::AddFactor { kind, name } => {
+                vec![detail("Kind", kind_word(*kind)), detail("Name", name.as_str())]
+            }
+            Purpose::RemoveFactor { id } => match held.of_id(*id) {
+                Some(factor) => vec![
+                    detail("Kind", kind_word(factor.value.kind())),
+                    detail("Name", factor.value.name.as_str()),
+                ],
+                None => vec![detail("Name", "a factor that is not there any more")],
+            },
+            _ => Vec::new(),
+        };
+        Ok(v1::WebApproval {
+            cluster: self.config.cluster.to_string(),
+            user: user.to_string(),
+            purpose: record.purpose.word().to_owned(),
+            details,
+            client: Some(client(record)),
+            state: record.state.word().to_owned(),
+            methods: Some(v1::WebMethods {
+                passkey: self.factors.passkeys().is_some() && !held.credentials().is_empty(),
+                password: false,
+                otp: held.has_codes(),
+                sso: Vec::new(),
+            }),
+            expires: Some(convert::time_to_proto(record.expires)),
+        })
+    }
+
+    /// Begins to prove one of the user's passkeys.
+    pub(crate) async fn begin_approval_passkey(
+        &self,
+        browser: &Browser,
+        id: &str,
+    ) -> Result<v1::WebPublicKey, Status> {
+        let now = OffsetDateTime::now_utc();
+        let party = self.factors.party()?;
+        let (stored, user) = self.approval(browser, id, now).await?;
+        Self::is_pending(&stored)?;
+        let credentials = self.factors.held(&user, now).await?.credentials();
+        let handle = self.factors.handle(&user, now).await?;
+        let who = Who::User { handle: &handle, credentials: &credentials };
+        let begun = party.begin_authentication(Ceremony::StepUp, who, &AuthenticationChoice::default(), now);
+        let (options, pending) = begun.map_err(|error| match error {
+            WebAuthnError::NoCredentials => Status::failed_precondition(
+                "you have no passkey here; prove a one-time or recovery code instead",
+            ),
+            error => refusal(&error),
+        })?;
+        let mut next = stored.value.clone();
+        next.ceremony = Some(KeptCeremony::of(&pending)?);
+        self.write(&stored, &next, Vec::new(), now).await?;
+        Ok(v1::WebPublicKey { options_json: options_json(&options)? })
+    }
+
+    /// Proves it. A passkey of another user destroys the challenge: whose it is was fixed when it was asked for.
+    pub(crate) async fn finish_approval_passkey(
+        &self,
+        browser: &Browser,
+        id: &str,
+        response: &str,
+    ) -> Result<v1::WebProven, Status> {
+        let now = OffsetDateTime::now_utc();
+        let party = self.factors.party()?;
+        let (mut stored, user) = self.approval(browser, id, now).await?;
+        Self::is_pending(&stored)?;
+        let pending = self.take_ceremony(&mut stored, now).await?;
+        let handle = self.factors.handle(&user, now).await?;
+        let (mut known, mut checked) = (None, Err(WebAuthnError::UnknownCredential));
+        match AuthenticationResponse::parse(response.as_bytes()) {
+            Err(error) => checked = Err(error),
+            Ok(response) => {
+                known = self.factors.passkey(response.credential_id().as_slice(), now).await?;
+                let record = known.as_ref().and_then(|(_, factor)| factor.value.credential());
+                if record.is_some() {
+                    checked = party.finish_authentication(
+                        pending,
+                        Ceremony::StepUp,
+                        Some(&handle),
+                        &response,
+                        record,
+                        now,
+                    );
+                }
+            }
+        }
+        let rival = known.as_ref().map(|(whose, _)| whose).filter(|whose| **whose != user);
+        if let Some(rival) = rival {
+            let event = browser
+                .event(Code::ChallengeRefused)
+                .user(user.as_str())
+                .message("the factor of another user")
+                .field("factor_of", rival.to_string());
+            self.end(&browser.caller, &stored, event, now).await?;
+            return Err(Status::permission_denied(
+                "this passkey is another user's: the approval has ended; begin again with the command that opened it",
+            ));
+        }
+        let (authentication, (_, factor)) = match (checked, known) {
+            (Ok(authentication), Some(known)) => (authentication, known),
+            (checked, _) => {
+                let error = checked.err().unwrap_or(WebAuthnError::UnknownCredential);
+                let event = browser.event(Code::ChallengeRefused).user(user.as_str()).message(error.word());
+                self.wrong_proof(&browser.caller, &stored, event, now).await?;
+                return Err(refusal(&error));
+            }
+        };
+        let means = Means {
+            way: Way::Passkey,
+            factor: Some(UsedFactor::of(&factor.value)),
+            second_factor: true,
+            user_verified: authentication.user_verified,
+        };
+        let after = FactorRecord {
+            last_used: Some(now),
+            secret: FactorSecret::Webauthn { credential: authentication.credential },
+            ..factor.value.clone()
+        };
+        let _changing = self.identities.steady().await;
+        let spends = vec![Factors::used(&user, &factor, &after)?];
+        self.approved(browser, &stored, &user, means, spends, now).await
+    }
+
+    /// Proves a one-time or recovery code.
+    pub(crate) async fn prove_approval_code(
+        &self,
+        browser: &Browser,
+        id: &str,
+        otp: &str,
+    ) -> Result<v1::WebProven, Status> {
+        let now = OffsetDateTime::now_utc();
+        let (stored, user) = self.approval(browser, id, now).await?;
+        Self::is_pending(&stored)?;
+        let proven = match self.accounts.prove_code(&user, otp, now).await {
+            Ok(proven) => proven,
+            Err(LoginRefusal { status, reason, locked_out }) => {
+                let event = |code| browser.event(code).user(user.as_str()).message(reason);
+                if locked_out {
+                    self.journal.record(vec![event(Code::UserLockedOut)]).await?;
+                }
+                self.wrong_proof(&browser.caller, &stored, event(Code::ChallengeRefused), now).await?;
+                return Err(status);
+            }
+        };
+        let _changing = self.identities.steady().await;
+        let spends = self.accounts.spend_code(&user, &proven, now).await.map_err(|refusal| refusal.status)?;
+        let answer = self.approved(browser, &stored, &user, proven.code.means(), spends, now).await?;
+        if let SpentCode::Recovery { stored, .. } = &proven.code {
+            let before = stored.value.codes.iter().flatten().count();
+            self.journal.record(vec![recovery_code_used(&browser.caller, &user, before)]).await?;
+        }
+        Ok(answer)
+    }
+
+    /// The caller holds what `Identities::steady` gives.
+    async fn approved(
+        &self,
+        browser: &Browser,
+        stored: &Stored<ChallengeRecord>,
+        user: &UserName,
+        means: Means,
+        mut steps: Vec<sallyport_store::Op>,
+        now: OffsetDateTime,
+    ) -> Result<v1::WebProven, Status> {
+        let record = self.store.get::<UserRecord>(user.as_str(), now).await;
+        let record = record.map_err(|error| storage(&error))?;
+        let revision = record.map(|record| record.revision).unwrap_or_default();
+        let event = means.on(browser.event(Code::ChallengeProven).user(user.as_str()));
+        let by = ProvenBy { means, user_revision: revision, at: now, code: None };
+        steps.push(Self::user_as_read(user, revision));
+        self.write(stored, &Self::proven(&stored.value, user, by), steps, now).await?;
+        self.journal.record(vec![Self::named(event, stored)]).await?;
+        Ok(v1::WebProven::default())
+    }
+}

@@ -1,0 +1,296 @@
+//! The program's side of a login in a browser: begun with keys and the hash of a verifier, finished with the verifier.
+
+use std::time::Duration;
+
+use data_encoding::{BASE64, HEXLOWER};
+use sallyport_audit::Code;
+use sallyport_sal::{constant_time_eq, hash, random};
+use sallyport_store::Stored;
+use sallyport_wire::v1;
+use time::OffsetDateTime;
+use tonic::Status;
+
+use crate::authority::accounts::login::LoginRefusal;
+use crate::authority::accounts::opening::{LoginKeys, Proven, Spends};
+use crate::authority::caller::{Caller, NOWHERE};
+use crate::authority::challenges::kept::{Asking, Challenges};
+use crate::authority::challenges::pages::host_name;
+use crate::authority::challenges::records::{
+    ChallengeRecord, LoginAsked, ProvenBy, Purpose, Redirect, State,
+};
+use crate::authority::records::UserRecord;
+use crate::authority::secrets::hash_of;
+use crate::authority::storage::storage;
+use crate::config::HeadlessLogins;
+
+/// How long one call of a headless program waits.
+const POLL: Duration = Duration::from_secs(30);
+/// Letters of the code that a headless program shows: no vowels, which make words, and none that look alike.
+const LETTERS: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";
+/// How many: 34 bits, for a challenge that ends with the fifth wrong one.
+const HEADLESS_LETTERS: usize = 8;
+/// SHA-256.
+const CODE_CHALLENGE_BYTES: usize = 32;
+/// RFC 7636 §4.1.
+const VERIFIER: std::ops::RangeInclusive<usize> = 43..=128;
+
+/// What a headless program shows, and the person types: hashed without dashes and in capitals.
+pub(super) fn headless_hash(text: &str) -> String {
+    let plain: String =
+        text.chars().filter(char::is_ascii_alphabetic).map(|letter| letter.to_ascii_uppercase()).collect();
+    hash_of(&plain)
+}
+
+fn fresh_headless_code() -> Result<String, Status> {
+    let mut code = String::new();
+    while code.len() < HEADLESS_LETTERS {
+        let bytes = random::bytes::<32>().map_err(|error| Status::internal(error.to_string()))?;
+        // Of 256 values the first 240 are 12 times the alphabet.
+        let fair = bytes.iter().filter(|byte| **byte < 240);
+        let letters = fair.filter_map(|byte| LETTERS.get(usize::from(*byte) % LETTERS.len()));
+        code.extend(letters.take(HEADLESS_LETTERS - code.len()).map(|letter| char::from(*letter)));
+    }
+    let (left, right) = code.split_at(HEADLESS_LETTERS / 2);
+    Ok(format!("{left}-{right}"))
+}
+
+fn same(left: &str, right: &str) -> bool {
+    constant_time_eq(left.as_bytes(), right.as_bytes())
+}
+
+impl Challenges {
+    /// Begins a login for two public keys, to be proven in a browser.
+    pub(crate) async fn begin_browser_login(
+        &self,
+        caller: &Caller,
+        request: v1::BeginBrowserLoginRequest,
+    ) -> Result<v1::BeginBrowserLoginResponse, Status> {
+        let now = OffsetDateTime::now_utc();
+        let keys = LoginKeys { ssh: request.ssh_public_key, tls: request.tls_public_key, ttl: None };
+        self.accounts.check_keys(&keys)?;
+        if request.code_challenge.len() != CODE_CHALLENGE_BYTES {
+            return Err(Status::invalid_argument(format!(
+                "the code challenge has {} bytes; it is a SHA-256, of {CODE_CHALLENGE_BYTES}",
+                request.code_challenge.len()
+            )));
+        }
+        let (redirect, headless_code) = match u16::try_from(request.redirect_port) {
+            Ok(0) => {
+                if self.config.authentication.headless == HeadlessLogins::Off {
+                    return Err(Status::failed_precondition(
+                        "headless logins are off in this cluster (auth.authentication.headless); log in where there is a browser: \
+                         sallyport login --browser",
+                    ));
+                }
+                let code = fresh_headless_code()?;
+                (Redirect::Headless { code: headless_hash(&code) }, code)
+            }
+            Ok(port) if port >= 1024 => (Redirect::Loopback { port }, String::new()),
+            _ => {
+                return Err(Status::invalid_argument(format!(
+                    "{} is no port of a user's program: from 1024 to 65535, or 0 for a headless login",
+                    request.redirect_port
+                )));
+            }
+        };
+        let asked = LoginAsked {
+            ssh_public_key: keys.ssh,
+            tls_public_key: BASE64.encode(&keys.tls),
+            ttl_seconds: request.ttl_seconds,
+            code_challenge: HEXLOWER.encode(&request.code_challenge),
+            redirect,
+        };
+        let address = caller.address().unwrap_or(NOWHERE.ip());
+        let asking = Asking { user: None, login: None, host_name: host_name(&request.host_name), address };
+        let event = caller
+            .event(Code::ChallengeBegun)
+            .field("purpose", "login")
+            .field("host_name", asking.host_name.clone())
+            .field("headless", !headless_code.is_empty());
+        let opened = self.opened(Purpose::Login(asked), asking, now)?;
+        let begun = self.store.backend().transact(vec![opened.step.clone()], now).await;
+        begun.map_err(|error| storage(&error))?;
+        self.journal.note_caused(caller, event, "").await?;
+        Ok(v1::BeginBrowserLoginResponse { page: Some(self.page(&opened, "/login")), headless_code })
+    }
+
+    /// Certificates for a login that was proven, for the program that began it. One that is headless is waited for.
+    pub(crate) async fn finish_browser_login(
+        &self,
+        caller: &Caller,
+        request: v1::FinishBrowserLoginRequest,
+    ) -> Result<v1::FinishBrowserLoginResponse, Status> {
+        let deadline = tokio::time::Instant::now() + POLL;
+        loop {
+            let now = OffsetDateTime::now_utc();
+            let mut heard = self.waiting.wait(&hash_of(&request.challenge))?;
+            let stored = self.at(caller, &request.challenge, now).await?;
+            let Purpose::Login(asked) = &stored.value.purpose else {
+                return Err(Status::invalid_argument("this challenge is not for a login"));
+            };
+            if let Some(refused) = self.not_the_program(caller, &stored, asked, &request, now).await? {
+                return Err(refused);
+            }
+            match (&stored.value.state, &asked.redirect) {
+                (State::Proven(by), _) => return self.finish(caller, &stored, asked, by, now).await,
+                (State::Pending, Redirect::Headless { .. }) => {}
+                (State::Pending, Redirect::Loopback { .. }) => {
+                    return Err(Status::failed_precondition("this login is not proven yet"));
+                }
+                (State::Refused, _) => {
+                    return Err(Status::permission_denied(
+                        "the login was refused at the page, or ended after wrong answers; begin again: sallyport login",
+                    ));
+                }
+                (State::Used, _) => {
+                    return Err(Status::failed_precondition(
+                        "this login was used already; begin again: sallyport login",
+                    ));
+                }
+            }
+            tokio::select! {
+                _ = heard.changed() => {}
+                () = tokio::time::sleep_until(deadline) => {
+                    return Ok(v1::FinishBrowserLoginResponse::default());
+                }
+                () = self.stop.cancelled() => {
+                    return Err(Status::unavailable("the authority is shutting down"));
+                }
+            }
+        }
+    }
+
+    /// Ends a login to which a program comes with the wrong verifier or code: it is not the one that began it, or the browser's answer
+    /// is not from here.
+    async fn not_the_program(
+        &self,
+        caller: &Caller,
+        stored: &Stored<ChallengeRecord>,
+        asked: &LoginAsked,
+        request: &v1::FinishBrowserLoginRequest,
+        now: OffsetDateTime,
+    ) -> Result<Option<Status>, Status> {
+        let verifier = &request.code_verifier;
+        let hashed = HEXLOWER.encode(&hash::sha256(verifier.as_bytes()));
+        let right = VERIFIER.contains(&verifier.len()) && same(&hashed, &asked.code_challenge);
+        let reason = match (&asked.redirect, &stored.value.state) {
+            _ if !right => Some("wrong verifier"),
+            (Redirect::Headless { .. }, _) => None,
+            (Redirect::Loopback { .. }, State::Proven(by)) => {
+                match by.code.as_ref().map(|code| code.opens(&request.code, now)) {
+                    Some((true, true)) => None,
+                    Some((true, false)) => Some("the code is over"),
+                    Some((false, _)) | None => Some("wrong code"),
+                }
+            }
+            (Redirect::Loopback { .. }, State::Pending) => Some("a code before the login is proven"),
+            (Redirect::Loopback { .. }, State::Refused | State::Used) => None,
+        };
+        let Some(reason) = reason else { return Ok(None) };
+        if matches!(stored.value.state, State::Pending | State::Proven(_)) {
+            let event = caller.event(Code::ChallengeRefused).message(reason);
+            self.end(caller, stored, event, now).await?;
+        }
+        Ok(Some(Status::permission_denied(format!(
+            "{reason}: this login has ended, since another program may be after it; begin again: sallyport login"
+        ))))
+    }
+
+    async fn finish(
+        &self,
+        caller: &Caller,
+        stored: &Stored<ChallengeRecord>,
+        asked: &LoginAsked,
+        by: &ProvenBy,
+        now: OffsetDateTime,
+    ) -> Result<v1::FinishBrowserLoginResponse, Status> {
+        let gone = || Status::permission_denied("the account is not there any more");
+        let name = stored.value.user.clone().ok_or_else(gone)?;
+        let user = self.store.get::<UserRecord>(name.as_str(), now).await.map_err(|error| storage(&error))?;
+        let user = user.ok_or_else(gone)?.value;
+        let mut next = stored.value.clone();
+        next.state = State::Used;
+        let tls = BASE64.decode(asked.tls_public_key.as_bytes());
+        let ttl = Duration::from_secs(u64::from(asked.ttl_seconds));
+        let keys = LoginKeys {
+            ssh: asked.ssh_public_key.clone(),
+            tls: tls.map_err(|error| Status::internal(error.to_string()))?.into(),
+            ttl: (!ttl.is_zero()).then_some(ttl),
+        };
+        let proven = Proven {
+            user,
+            user_revision: by.user_revision,
+            by: by.means.clone(),
+            spends: Spends::Challenge { used: self.changed(stored, &next)?, proven_at: by.at },
+        };
+        let allowed = self.may_log_in_so(&proven.user, &asked.redirect, now).map(drop);
+        let opened = match allowed {
+            Ok(()) => self.accounts.open(caller, proven, &keys, now).await,
+            Err(refusal) => Err(refusal),
+        };
+        match opened {
+            Ok(login) => {
+                self.is_changed(stored, &next);
+                Ok(v1::FinishBrowserLoginResponse { login: Some(login), user: name.to_string() })
+            }
+            Err(refusal) => Err(self.accounts.login_failed(caller, name.as_str(), refusal).await?),
+        }
+    }
+
+    /// Whether a user may log in, and in this way: a headless login can be asked for by a stranger on the phone, so that by default
+    /// those who administer the cluster have none.
+    pub(super) fn may_log_in_so(
+        &self,
+        user: &UserRecord,
+        redirect: &Redirect,
+        now: OffsetDateTime,
+    ) -> Result<(), LoginRefusal> {
+        let identity = self.accounts.may_log_in(user, now)?;
+        let headless = matches!(redirect, Redirect::Headless { .. });
+        if !headless || self.config.authentication.headless == HeadlessLogins::Everyone {
+            return Ok(());
+        }
+        let cache = self.policy.cache();
+        if !administers(&cache.policies, &identity) {
+            return Ok(());
+        }
+        Err(LoginRefusal {
+            status: Status::permission_denied(
+                "headless logins are off for those who administer the cluster (auth.authentication.headless); log in where there is a \
+                 browser: sallyport login --browser",
+            ),
+            reason: "a headless login of an administrator",
+            locked_out: false,
+        })
+    }
+}
+
+/// Kinds whose change is administration.
+const ADMINISTERED: [&str; 8] =
+    ["user", "role", "lock", "token", "ca", "cluster", "certificate", "session_policy"];
+
+/// Whether an identity may change who gets in.
+fn administers(policies: &sallyport_access::Policies, identity: &sallyport_access::Identity) -> bool {
+    use sallyport_access::Verb::{Create, Delete, Update};
+    let may = |kind: &&str| {
+        [Create, Update, Delete].into_iter().any(|verb| policies.may(identity, kind, verb).is_ok())
+    };
+    policies.administers(identity) || ADMINISTERED.iter().any(|kind| may(kind))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_headless_code_is_read_however_it_is_typed() {
+        let code = fresh_headless_code().unwrap();
+        assert_eq!((code.len(), code.chars().nth(4)), (9, Some('-')), "{code}");
+        assert_eq!(
+            headless_hash(&code),
+            headless_hash(&format!(" {} ", code.to_lowercase().replace('-', " ")))
+        );
+        assert_ne!(headless_hash(&code), headless_hash(&fresh_headless_code().unwrap()));
+    }
+}

@@ -1,0 +1,476 @@
+//! A user's factors as the user changes them: each change is proven anew.
+
+use std::time::Duration;
+
+use sallyport_access::UserName;
+use sallyport_audit::Code;
+use sallyport_sal::totp;
+use sallyport_store::{Op, StoreError, Stored};
+use sallyport_wire::{convert, v1};
+use time::OffsetDateTime;
+use tonic::Status;
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use crate::authority::accounts::login::LoginRefusal;
+use crate::authority::accounts::means::{Means, Way};
+use crate::authority::accounts::opening::recovery_code_used;
+use crate::authority::accounts::second::SpentCode;
+use crate::authority::caller::{Caller, NOWHERE};
+use crate::authority::challenges::kept::{Asking, Challenges};
+use crate::authority::challenges::pages::host_name;
+use crate::authority::challenges::records::{ChallengeRecord, Purpose, State};
+use crate::authority::factors::kept::{Factors, codes};
+use crate::authority::factors::names::FactorName;
+use crate::authority::factors::passkeys::passkeys_off;
+use crate::authority::factors::records::{FactorKind, FactorRecord};
+use crate::authority::factors::recovery::{CODES, RecoveryCode};
+use crate::authority::storage::storage;
+use crate::config::SecondFactor;
+
+/// How long one call waits for a challenge to change.
+const POLL: Duration = Duration::from_secs(30);
+
+/// The user who calls, with the login that they call by.
+#[derive(Debug, Clone)]
+pub(crate) struct Own {
+    pub(crate) user: UserName,
+    pub(crate) login: Uuid,
+}
+
+/// What a call has proven: the steps that spend it, and what is on record of it.
+struct Spent {
+    steps: Vec<Op>,
+    means: Option<Means>,
+    challenge: Option<(Stored<ChallengeRecord>, ChallengeRecord)>,
+    recovery_left: Option<usize>,
+    proven_at: OffsetDateTime,
+}
+
+fn to_proto(factor: &FactorRecord) -> v1::Factor {
+    let credential = factor.credential();
+    v1::Factor {
+        id: factor.id.to_string(),
+        name: factor.name.to_string(),
+        kind: factor.kind().name().to_owned(),
+        created: Some(convert::time_to_proto(factor.created)),
+        last_used: factor.last_used.map(convert::time_to_proto),
+        model: credential.map(|credential| credential.aaguid.to_string()).unwrap_or_default(),
+        backed_up: credential.is_some_and(|credential| credential.backup_eligible),
+    }
+}
+
+fn factor_id(text: &str) -> Result<Uuid, Status> {
+    Uuid::parse_str(text).map_err(|_| {
+        Status::invalid_argument("this is no id of a factor; sallyport mfa ls --format json lists them")
+    })
+}
+
+fn no_factor() -> Status {
+    Status::not_found("you have no such factor; sallyport mfa ls lists them")
+}
+
+fn internal(error: sallyport_sal::SalError) -> Status {
+    Status::internal(error.to_string())
+}
+
+impl Challenges {
+    fn wanted(&self, asked: Option<v1::FactorToAdd>) -> Result<(FactorKind, FactorName), Status> {
+        let asked = asked.ok_or_else(|| Status::invalid_argument("the call names no factor to add"))?;
+        let kind = FactorKind::named(&asked.kind).ok_or_else(|| {
+            Status::invalid_argument("the kind of a factor is webauthn or totp; the call names neither")
+        })?;
+        if kind == FactorKind::Webauthn && self.factors.passkeys().is_none() {
+            return Err(passkeys_off());
+        }
+        Ok((kind, FactorName::new(&asked.name)?))
+    }
+
+    /// The caller's factors.
+    pub(crate) async fn list_factors(&self, own: &Own) -> Result<v1::ListFactorsResponse, Status> {
+        let now = OffsetDateTime::now_utc();
+        self.accounts.take_over_codes(&own.user, now).await?;
+        let held = self.factors.held(&own.user, now).await?;
+        let credential = self.accounts.credential_of(&own.user, now).await?;
+        let passkeys = self.factors.passkeys().map(|_| FactorKind::Webauthn);
+        let mut factors: Vec<v1::Factor> =
+            held.factors.iter().map(|factor| to_proto(&factor.value)).collect();
+        factors.sort_by(|left, right| left.name.cmp(&right.name));
+        Ok(v1::ListFactorsResponse {
+            factors,
+            recovery_codes: u32::try_from(held.recovery_left()).unwrap_or(u32::MAX),
+            second_factor: self.accounts.second_factor_word().to_owned(),
+            kinds: passkeys
+                .into_iter()
+                .chain([FactorKind::Totp])
+                .map(|kind| kind.name().to_owned())
+                .collect(),
+            password: credential.password.is_some(),
+        })
+    }
+
+    /// A challenge that the caller proves at a page, for one later call.
+    pub(crate) async fn begin_proof(
+        &self,
+        caller: &Caller,
+        own: &Own,
+        request: v1::BeginProofRequest,
+    ) -> Result<v1::BeginProofResponse, Status> {
+        use v1::begin_proof_request::Purpose as Asked;
+        let now = OffsetDateTime::now_utc();
+        self.accounts.take_over_codes(&own.user, now).await?;
+        let held = self.factors.held(&own.user, now).await?;
+        if held.is_empty() {
+            return Err(Status::failed_precondition(
+                "you have no factor yet that could be proven at a page; the first one is added with your password",
+            ));
+        }
+        let purpose = match request.purpose {
+            Some(Asked::AddFactor(asked)) => {
+                let (kind, name) = self.wanted(Some(asked))?;
+                held.has_room_for(&name)?;
+                Purpose::AddFactor { kind, name }
+            }
+            Some(Asked::RemoveFactor(id)) => {
+                let id = factor_id(&id)?;
+                held.of_id(id).ok_or_else(no_factor)?;
+                Purpose::RemoveFactor { id }
+            }
+            Some(Asked::RecoveryCodes(true)) => Purpose::RecoveryCodes,
+            Some(Asked::RecoveryCodes(false)) | None => {
+                return Err(Status::invalid_argument("the call does not say what is to be proven"));
+            }
+        };
+        let event = caller.event(Code::ChallengeBegun).field("purpose", purpose.word());
+        let opened = self.opened(purpose, asking(caller, own, &request.host_name), now)?;
+        let begun = self.store.backend().transact(vec![opened.step.clone()], now).await;
+        begun.map_err(|error| storage(&error))?;
+        self.journal.note_caused(caller, event, "").await?;
+        Ok(v1::BeginProofResponse { page: Some(self.page(&opened, "/approve")) })
+    }
+
+    /// How a challenge of the caller's login stands, once it has changed.
+    pub(crate) async fn await_challenge(
+        &self,
+        caller: &Caller,
+        own: &Own,
+        id: &str,
+    ) -> Result<v1::AwaitChallengeResponse, Status> {
+        let deadline = tokio::time::Instant::now() + POLL;
+        loop {
+            let mut heard = self.waiting.wait(&crate::authority::secrets::hash_of(id))?;
+            let stored = self.own(caller, own, id, OffsetDateTime::now_utc()).await?;
+            let answer = v1::AwaitChallengeResponse { state: stored.value.state.word().to_owned() };
+            if stored.value.state != State::Pending {
+                return Ok(answer);
+            }
+            tokio::select! {
+                _ = heard.changed() => {}
+                () = tokio::time::sleep_until(deadline) => return Ok(answer),
+                () = self.stop.cancelled() => {
+                    return Err(Status::unavailable("the authority is shutting down"));
+                }
+            }
+        }
+    }
+
+    /// A challenge of the caller's own login. Of another's they learn no more than of one that is not there.
+    async fn own(
+        &self,
+        caller: &Caller,
+        own: &Own,
+        id: &str,
+        now: OffsetDateTime,
+    ) -> Result<Stored<ChallengeRecord>, Status> {
+        let stored = self.at(caller, id, now).await?;
+        if stored.value.user.as_ref() == Some(&own.user) && stored.value.login == Some(own.login) {
+            return Ok(stored);
+        }
+        let event = caller.event(Code::ChallengeRefused).message("the challenge of another login");
+        self.journal.note_caused(caller, Self::named(event, &stored), "").await?;
+        Err(Status::not_found(
+            "this approval is not known or has ended; begin again with the command that opened it",
+        ))
+    }
+
+    /// Begins to add a factor, once the caller is proven anew.
+    pub(crate) async fn begin_add(
+        &self,
+        caller: &Caller,
+        own: &Own,
+        request: v1::BeginAddFactorRequest,
+    ) -> Result<v1::BeginAddFactorResponse, Status> {
+        let now = OffsetDateTime::now_utc();
+        let (kind, name) = self.wanted(request.factor)?;
+        self.accounts.take_over_codes(&own.user, now).await?;
+        self.factors.held(&own.user, now).await?.has_room_for(&name)?;
+        let wanted = Purpose::AddFactor { kind, name: name.clone() };
+        let spent = self.prove(caller, own, request.proof, &wanted, now).await?;
+        let (purpose, otp_uri) = match kind {
+            FactorKind::Webauthn => (Purpose::EnrolPasskey { name }, String::new()),
+            FactorKind::Totp => {
+                let secret = totp::Secret::generate().map_err(internal)?;
+                let issuer = format!("Sallyport {}", self.config.cluster);
+                let uri = secret.uri(&issuer, own.user.as_str()).to_string();
+                let sealed = self.factors.seal_totp(&own.user, &secret)?;
+                (Purpose::EnrolCodes { name, sealed }, uri)
+            }
+        };
+        let event = caller.event(Code::ChallengeBegun).field("purpose", purpose.word());
+        let opened = self.opened(purpose, asking(caller, own, &request.host_name), now)?;
+        self.spend(caller, own, spent, vec![opened.step.clone()], now).await?;
+        self.journal.note_caused(caller, event, "").await?;
+        let page = if kind == FactorKind::Webauthn { "/enrol" } else { "" };
+        Ok(v1::BeginAddFactorResponse { page: Some(self.page(&opened, page)), otp_uri })
+    }
+
+    /// Adds one-time codes with the first that they show.
+    pub(crate) async fn finish_add(
+        &self,
+        caller: &Caller,
+        own: &Own,
+        request: v1::FinishAddFactorRequest,
+    ) -> Result<v1::FinishAddFactorResponse, Status> {
+        let now = OffsetDateTime::now_utc();
+        let otp = Zeroizing::new(request.otp);
+        let stored = self.own(caller, own, &request.challenge, now).await?;
+        let Purpose::EnrolCodes { name, sealed } = stored.value.purpose.clone() else {
+            return Err(Status::invalid_argument("no one-time codes are to be added with this challenge"));
+        };
+        Self::is_pending(&stored)?;
+        let Some(step) = self.factors.unseal_totp(&own.user, &sealed)?.verify(&otp, now, None) else {
+            let event = caller.event(Code::ChallengeRefused).message("wrong one-time code");
+            self.wrong_proof(caller, &stored, event, now).await?;
+            return Err(Status::invalid_argument(
+                "the one-time code is wrong; check that the clock of the device that shows it is right",
+            ));
+        };
+        let factor = codes(name, sealed, Some(step), None, now);
+        let _changing = self.identities.steady().await;
+        self.still_asked(&stored.value, now).await?;
+        let steps = Factors::added(&own.user, &self.factors.held(&own.user, now).await?, &factor)?;
+        let mut next = stored.value.clone();
+        next.state = State::Used;
+        self.write(&stored, &next, steps, now).await?;
+        let event = caller
+            .event(Code::FactorAdded)
+            .field("factor", factor.name.to_string())
+            .field("factor_kind", factor.kind().name())
+            .field("factor_id", factor.id.to_string());
+        self.journal.record(vec![event]).await?;
+        Ok(v1::FinishAddFactorResponse { factor: Some(to_proto(&factor)) })
+    }
+
+    /// Removes a factor.
+    pub(crate) async fn remove_factor(
+        &self,
+        caller: &Caller,
+        own: &Own,
+        request: v1::RemoveFactorRequest,
+    ) -> Result<(), Status> {
+        let now = OffsetDateTime::now_utc();
+        let id = factor_id(&request.id)?;
+        self.accounts.take_over_codes(&own.user, now).await?;
+        let held = self.factors.held(&own.user, now).await?;
+        let factor = held.of_id(id).ok_or_else(no_factor)?.value.clone();
+        if held.factors.len() == 1 && self.config.second_factor == SecondFactor::Required {
+            let status = Status::failed_precondition(format!(
+                "{:?} is your last factor, and this cluster requires one; add another first: sallyport mfa add",
+                factor.name.as_str()
+            ));
+            let event = caller.event(Code::ChallengeRefused).field("purpose", "remove-factor");
+            self.journal.note_caused(caller, event.message("the last factor"), "").await?;
+            return Err(status);
+        }
+        let spent = self.prove(caller, own, request.proof, &Purpose::RemoveFactor { id }, now).await?;
+        // What the proof itself has changed of the factor is changed first.
+        self.spend(caller, own, spent, Vec::new(), now).await?;
+        let _changing = self.identities.steady().await;
+        let held = self.factors.held(&own.user, now).await?;
+        if held.factors.len() == 1 && self.config.second_factor == SecondFactor::Required {
+            return Err(Status::aborted(
+                "another factor was removed at the same moment; this one is your last",
+            ));
+        }
+        let Some(stored) = held.of_id(id) else { return Err(no_factor()) };
+        let steps = Factors::removed(&own.user, &held, stored)?;
+        self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
+        let event = caller
+            .event(Code::FactorRemoved)
+            .field("factor", factor.name.to_string())
+            .field("factor_kind", factor.kind().name())
+            .field("factor_id", factor.id.to_string());
+        self.journal.record(vec![event]).await
+    }
+
+    /// Makes recovery codes in the place of those that there are.
+    pub(crate) async fn make_recovery_codes(
+        &self,
+        caller: &Caller,
+        own: &Own,
+        proof: Option<v1::FactorProof>,
+    ) -> Result<Vec<String>, Status> {
+        let now = OffsetDateTime::now_utc();
+        self.accounts.take_over_codes(&own.user, now).await?;
+        if self.factors.held(&own.user, now).await?.is_empty() {
+            return Err(Status::failed_precondition(
+                "recovery codes stand in for a factor, and you have none; add one first: sallyport mfa add",
+            ));
+        }
+        let spent = self.prove(caller, own, proof, &Purpose::RecoveryCodes, now).await?;
+        let (mut shown, mut hashes) = (Vec::new(), Vec::new());
+        for index in 0..CODES {
+            let (code, text) = RecoveryCode::fresh(index).map_err(internal)?;
+            hashes.push(self.accounts.hash(code.secret).await?);
+            shown.push(text);
+        }
+        self.spend(caller, own, spent, Vec::new(), now).await?;
+        let _changing = self.identities.steady().await;
+        let held = self.factors.held(&own.user, now).await?;
+        let steps = Factors::recovered(&own.user, &held, hashes, now)?;
+        self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
+        let event = caller.event(Code::RecoveryCodesMade).field("codes", CODES);
+        self.journal.record(vec![event]).await?;
+        Ok(shown)
+    }
+
+    /// Checks what a call proves the caller with. Nothing is spent yet.
+    async fn prove(
+        &self,
+        caller: &Caller,
+        own: &Own,
+        proof: Option<v1::FactorProof>,
+        wanted: &Purpose,
+        now: OffsetDateTime,
+    ) -> Result<Spent, Status> {
+        use v1::factor_proof::Proof;
+        let held = self.factors.held(&own.user, now).await?;
+        let password = self.accounts.credential_of(&own.user, now).await?.password.is_some();
+        let nothing =
+            Spent { steps: Vec::new(), means: None, challenge: None, recovery_left: None, proven_at: now };
+        let checked = match proof.and_then(|proof| proof.proof) {
+            Some(Proof::Otp(code) | Proof::RecoveryCode(code)) => {
+                let code = Zeroizing::new(code);
+                self.accounts.prove_code(&own.user, &code, now).await.map(|proven| (None, Some(proven)))
+            }
+            Some(Proof::Password(given)) if held.is_empty() => {
+                let given = Zeroizing::new(given);
+                self.accounts.prove_password_alone(&own.user, given, now).await.map(|()| (None, None))
+            }
+            Some(Proof::Password(_)) => {
+                Err(unproven("a password alone", "you have a factor: prove that, and not the password"))
+            }
+            Some(Proof::Challenge(id)) => {
+                let stored = self.own(caller, own, &id, now).await?;
+                match &stored.value.state {
+                    State::Proven(_) if stored.value.purpose == *wanted => Ok((Some(stored), None)),
+                    State::Proven(_) => Err(unproven(
+                        "a challenge for something else",
+                        "what you proved is for something else; begin again",
+                    )),
+                    _ => {
+                        Self::is_pending(&stored)?;
+                        Err(unproven(
+                            "a challenge that is not proven",
+                            "the approval is not proven yet; open its page",
+                        ))
+                    }
+                }
+            }
+            None if held.is_empty() && !password => Ok((None, None)),
+            None => Err(unproven(
+                "no proof",
+                "prove a factor of yours: a one-time code, a recovery code, or a passkey at the page",
+            )),
+        };
+        match checked {
+            Ok((Some(stored), _)) => {
+                let mut next = stored.value.clone();
+                next.state = State::Used;
+                let State::Proven(by) = &stored.value.state else { return Ok(nothing) };
+                let (means, proven_at) = (by.means.clone(), by.at);
+                let steps = vec![self.changed(&stored, &next)?];
+                Ok(Spent { steps, means: Some(means), challenge: Some((stored, next)), proven_at, ..nothing })
+            }
+            Ok((None, Some(proven))) => {
+                let steps = {
+                    let _changing = self.identities.steady().await;
+                    self.accounts
+                        .spend_code(&own.user, &proven, now)
+                        .await
+                        .map_err(|refusal| refusal.status)?
+                };
+                let recovery_left = match &proven.code {
+                    SpentCode::Recovery { stored, .. } => Some(stored.value.codes.iter().flatten().count()),
+                    SpentCode::Totp { .. } => None,
+                };
+                Ok(Spent { steps, means: Some(proven.code.means()), recovery_left, ..nothing })
+            }
+            Ok((None, None)) => {
+                let means = password.then_some(Means {
+                    way: Way::Password,
+                    factor: None,
+                    second_factor: false,
+                    user_verified: false,
+                });
+                Ok(Spent { means, ..nothing })
+            }
+            Err(LoginRefusal { status, reason, locked_out }) => {
+                if let Some(address) = caller.address() {
+                    self.guesses.note(address, now);
+                }
+                let event = |code| caller.event(code).message(reason).field("purpose", wanted.word());
+                self.journal.note_caused(caller, event(Code::ChallengeRefused), "").await?;
+                if locked_out {
+                    self.journal.record(vec![event(Code::UserLockedOut)]).await?;
+                }
+                Err(status)
+            }
+        }
+    }
+
+    /// Spends a proof, together with other steps.
+    async fn spend(
+        &self,
+        caller: &Caller,
+        own: &Own,
+        spent: Spent,
+        others: Vec<Op>,
+        now: OffsetDateTime,
+    ) -> Result<(), Status> {
+        let Spent { mut steps, means, challenge, recovery_left, proven_at } = spent;
+        let _changing = self.identities.steady().await;
+        let factor = means.as_ref().and_then(|means| means.factor.as_ref()).map(|factor| factor.id);
+        let stands = self.accounts.proof_stands(&own.user, factor, proven_at, now).await;
+        stands.map_err(|refusal| refusal.status)?;
+        steps.extend(others);
+        if !steps.is_empty() {
+            self.store.backend().transact(steps, now).await.map_err(|error| match error {
+                StoreError::Conflict { .. } | StoreError::NotFound { .. } | StoreError::Exists { .. } => {
+                    Status::aborted("this proof was used at the same moment; prove it anew")
+                }
+                error => storage(&error),
+            })?;
+        }
+        if let Some((stored, next)) = &challenge {
+            self.is_changed(stored, next);
+        }
+        if let Some(before) = recovery_left {
+            self.journal.record(vec![recovery_code_used(caller, &own.user, before)]).await?;
+        }
+        Ok(())
+    }
+}
+
+fn unproven(reason: &'static str, text: &'static str) -> LoginRefusal {
+    LoginRefusal { status: Status::failed_precondition(text), reason, locked_out: false }
+}
+
+fn asking<'a>(caller: &Caller, own: &'a Own, said: &str) -> Asking<'a> {
+    Asking {
+        user: Some(&own.user),
+        login: Some(own.login),
+        host_name: host_name(said),
+        address: caller.address().unwrap_or(NOWHERE.ip()),
+    }
+}

@@ -1,0 +1,344 @@
+//! Challenges: opened, read, changed by one call at a time, and ended.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use data_encoding::BASE64URL_NOPAD;
+use sallyport_access::UserName;
+use sallyport_audit::{Code, Event};
+use sallyport_sal::random;
+use sallyport_store::{Kind, Op, Store, StoreError, Stored, typed};
+use sallyport_wire::{convert, v1};
+use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use uuid::Uuid;
+
+use crate::authority::accounts::login::Accounts;
+use crate::authority::audit::journal::Journal;
+use crate::authority::caller::Caller;
+use crate::authority::challenges::bounds::Openings;
+use crate::authority::challenges::records::{
+    ChallengeRecord, LIFETIME, MOST_FAILURES, ProvenBy, Purpose, State,
+};
+use crate::authority::challenges::waiting::Waiting;
+use crate::authority::config::AuthConfig;
+use crate::authority::factors::kept::Factors;
+use crate::authority::gate::guesses::Guesses;
+use crate::authority::identities::known::Identities;
+use crate::authority::policy::Policy;
+use crate::authority::records::UserRecord;
+use crate::authority::secrets::hash_of;
+use crate::authority::storage::storage;
+use crate::config::PreferredLogin;
+
+/// Random bytes of an id, and of the code that a browser brings to a program.
+const ID_BYTES: usize = 16;
+/// Hexadecimal digits of a challenge's key that stand in events.
+const SHOWN: usize = 16;
+
+/// What is to be proven at pages.
+#[derive(Debug)]
+pub(crate) struct Challenges {
+    pub(super) config: Arc<AuthConfig>,
+    pub(super) store: Store,
+    pub(super) journal: Arc<Journal>,
+    pub(super) guesses: Arc<Guesses>,
+    pub(super) policy: Arc<Policy>,
+    pub(super) identities: Arc<Identities>,
+    pub(super) factors: Arc<Factors>,
+    pub(super) accounts: Arc<Accounts>,
+    pub(super) openings: Openings,
+    pub(super) waiting: Waiting,
+    pub(super) stop: CancellationToken,
+}
+
+/// A challenge that is to be opened.
+pub(super) struct Opened {
+    pub(super) id: String,
+    pub(super) step: Op,
+    pub(super) expires: OffsetDateTime,
+}
+
+/// Who asks for a challenge, and from where.
+pub(super) struct Asking<'a> {
+    pub(super) user: Option<&'a UserName>,
+    pub(super) login: Option<Uuid>,
+    pub(super) host_name: String,
+    pub(super) address: IpAddr,
+}
+
+/// Random bytes as text that fits into an address.
+pub(super) fn random_text() -> Result<String, Status> {
+    let bytes = random::bytes::<ID_BYTES>().map_err(|error| Status::internal(error.to_string()))?;
+    Ok(BASE64URL_NOPAD.encode(&bytes))
+}
+
+impl Challenges {
+    #[allow(clippy::too_many_arguments, reason = "each is one that it takes")]
+    pub(crate) fn new(
+        config: &Arc<AuthConfig>,
+        store: &Store,
+        journal: &Arc<Journal>,
+        guesses: &Arc<Guesses>,
+        policy: &Arc<Policy>,
+        identities: &Arc<Identities>,
+        factors: &Arc<Factors>,
+        accounts: &Arc<Accounts>,
+        stop: &CancellationToken,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            config: Arc::clone(config),
+            store: store.clone(),
+            journal: Arc::clone(journal),
+            guesses: Arc::clone(guesses),
+            policy: Arc::clone(policy),
+            identities: Arc::clone(identities),
+            factors: Arc::clone(factors),
+            accounts: Arc::clone(accounts),
+            openings: Openings::default(),
+            waiting: Waiting::default(),
+            stop: stop.clone(),
+        })
+    }
+
+    /// How people log in here, the preferred way first.
+    pub(crate) fn login_methods(&self) -> Vec<String> {
+        let methods = match (self.factors.passkeys(), self.config.authentication.prefer) {
+            (None, _) => &["password"][..],
+            (Some(_), PreferredLogin::Password) => &["password", "passkey"],
+            (Some(_), PreferredLogin::Passkey) => &["passkey", "password"],
+        };
+        methods.iter().map(|method| (*method).to_owned()).collect()
+    }
+
+    /// A fresh challenge, counted; its step is to be taken next.
+    pub(super) fn opened(
+        &self,
+        purpose: Purpose,
+        asking: Asking<'_>,
+        now: OffsetDateTime,
+    ) -> Result<Opened, Status> {
+        let id = random_text()?;
+        let (key, expires) = (hash_of(&id), now + LIFETIME);
+        let Asking { user, login, host_name, address } = asking;
+        self.openings.opens(user, address, &key, expires, now)?;
+        let record = ChallengeRecord {
+            purpose,
+            user: user.cloned(),
+            login,
+            host_name,
+            address,
+            created: now,
+            expires,
+            state: State::Pending,
+            ceremony: None,
+            failures: 0,
+        };
+        let step = typed::create(&key, &record, Some(expires)).map_err(|error| storage(&error))?;
+        Ok(Opened { id, step, expires })
+    }
+
+    /// What a program is told of a challenge that was opened.
+    pub(super) fn page(&self, opened: &Opened, path: &str) -> v1::ChallengePage {
+        v1::ChallengePage {
+            challenge: opened.id.clone(),
+            path: format!("{path}#{}", opened.id),
+            origins: self.factors.origins(),
+            expires: Some(convert::time_to_proto(opened.expires)),
+        }
+    }
+
+    /// A challenge by its id, if it may be asked for from there.
+    ///
+    /// # Errors
+    /// There is none, or there were too many failures from that address.
+    pub(super) async fn at(
+        &self,
+        caller: &Caller,
+        id: &str,
+        now: OffsetDateTime,
+    ) -> Result<Stored<ChallengeRecord>, Status> {
+        if let Some(address) = caller.address()
+            && self.guesses.is_barred(address, now)
+        {
+            return Err(Status::resource_exhausted(
+                "too many failed attempts from this address; try again in 15 minutes",
+            ));
+        }
+        let found = self.store.get::<ChallengeRecord>(&hash_of(id), now).await;
+        let found = found.map_err(|error| storage(&error))?;
+        // The store may still have one whose time is over.
+        if let Some(stored) = found.filter(|stored| stored.value.is_open(now)) {
+            return Ok(stored);
+        }
+        if let Some(address) = caller.address() {
+            self.guesses.note(address, now);
+        }
+        let status = Status::not_found(
+            "this login or approval is not known or has ended; begin again with the command that opened it",
+        );
+        let event = caller.event(Code::ChallengeRefused).message("not known, or over");
+        self.journal.note_caused(caller, event, "").await?;
+        Err(status)
+    }
+
+    /// Replaces a challenge if it is still as it was read, with other steps; gives its new revision.
+    pub(super) async fn write(
+        &self,
+        stored: &Stored<ChallengeRecord>,
+        next: &ChallengeRecord,
+        others: Vec<Op>,
+        now: OffsetDateTime,
+    ) -> Result<u64, Status> {
+        let mut steps = vec![self.changed(stored, next)?];
+        steps.extend(others);
+        let written = self.store.backend().transact(steps, now).await.map_err(|error| match error {
+            StoreError::Conflict { .. } | StoreError::Exists { .. } | StoreError::NotFound { .. } => {
+                tracing::debug!(%error, "a challenge was overtaken");
+                Status::aborted(
+                    "this was changed at the same moment by another call; look at it again, and repeat what is still to be done",
+                )
+            }
+            error => storage(&error),
+        })?;
+        self.is_changed(stored, next);
+        Ok(written.first().copied().unwrap_or_default())
+    }
+
+    /// The step that replaces a challenge.
+    pub(super) fn changed(
+        &self,
+        stored: &Stored<ChallengeRecord>,
+        next: &ChallengeRecord,
+    ) -> Result<Op, Status> {
+        typed::update(&stored.name, stored.revision, next, Some(next.expires))
+            .map_err(|error| storage(&error))
+    }
+
+    /// A challenge was replaced: those who wait hear of it, and one that is over counts no more.
+    pub(super) fn is_changed(&self, stored: &Stored<ChallengeRecord>, next: &ChallengeRecord) {
+        if matches!(next.state, State::Used | State::Refused) {
+            let asked_by = if matches!(next.purpose, Purpose::Login(_)) { None } else { next.user.as_ref() };
+            self.openings.closes(asked_by, next.address, &stored.name);
+        }
+        self.waiting.changed(&stored.name);
+    }
+
+    /// Of a challenge that can still be proven; else why not.
+    pub(super) fn is_pending(stored: &Stored<ChallengeRecord>) -> Result<(), Status> {
+        match stored.value.state {
+            State::Pending => Ok(()),
+            State::Proven(_) => {
+                Err(Status::failed_precondition("this is proven already; go back to the program that asked"))
+            }
+            State::Refused => Err(Status::permission_denied(
+                "this was refused; begin again with the command that opened it",
+            )),
+            State::Used => Err(Status::failed_precondition(
+                "this is done already; begin again with the command that opened it",
+            )),
+        }
+    }
+
+    /// Gives out the ceremony that was begun, and forgets it in the same step: whatever comes of the response, it is over.
+    pub(super) async fn take_ceremony(
+        &self,
+        stored: &mut Stored<ChallengeRecord>,
+        now: OffsetDateTime,
+    ) -> Result<sallyport_webauthn::Pending, Status> {
+        let mut next = stored.value.clone();
+        let Some(ceremony) = next.ceremony.take() else {
+            return Err(Status::failed_precondition(
+                "no passkey is asked for at this moment, or its answer was given already; try again",
+            ));
+        };
+        stored.revision = self.write(stored, &next, Vec::new(), now).await?;
+        stored.value = next;
+        ceremony.begun()
+    }
+
+    /// A proof was wrong: it counts, and after several the challenge ends. What cannot be written is no reason to let a guesser go on.
+    pub(super) async fn wrong_proof(
+        &self,
+        caller: &Caller,
+        stored: &Stored<ChallengeRecord>,
+        event: Event,
+        now: OffsetDateTime,
+    ) -> Result<(), Status> {
+        if let Some(address) = caller.address() {
+            self.guesses.note(address, now);
+        }
+        let mut next = stored.value.clone();
+        next.failures = next.failures.saturating_add(1);
+        if next.failures >= MOST_FAILURES {
+            next.state = State::Refused;
+            next.ceremony = None;
+        }
+        self.journal.note_caused(caller, Self::named(event, stored), &stored.name).await?;
+        self.write(stored, &next, Vec::new(), now).await.map(drop)
+    }
+
+    /// Ends a challenge that a wrong person, code or verifier came to.
+    pub(super) async fn end(
+        &self,
+        caller: &Caller,
+        stored: &Stored<ChallengeRecord>,
+        event: Event,
+        now: OffsetDateTime,
+    ) -> Result<(), Status> {
+        let mut next = stored.value.clone();
+        next.state = State::Refused;
+        next.ceremony = None;
+        if let Some(address) = caller.address() {
+            self.guesses.note(address, now);
+        }
+        self.journal.record(vec![Self::named(event, stored)]).await?;
+        self.write(stored, &next, Vec::new(), now).await.map(drop)
+    }
+
+    /// An event with which challenge it is about.
+    pub(super) fn named(event: Event, stored: &Stored<ChallengeRecord>) -> Event {
+        event
+            .field("challenge", stored.name.get(..SHOWN).unwrap_or_default())
+            .field("purpose", stored.value.purpose.word())
+    }
+
+    /// Refuses what was asked for by a login that is over, by a user who is not there any more or was reset since.
+    pub(super) async fn still_asked(
+        &self,
+        record: &ChallengeRecord,
+        now: OffsetDateTime,
+    ) -> Result<UserName, Status> {
+        let over = || {
+            Status::permission_denied("the login that asked for this is over; log in again: sallyport login")
+        };
+        let (Some(user), Some(login)) = (&record.user, record.login) else { return Err(over()) };
+        let known = self.identities.user(user).ok_or_else(over)?;
+        let mut identity = self.identities.identity_of(&known, now);
+        identity.login_id = login;
+        let cache = self.policy.cache();
+        if cache.policies.locked_out(&identity, &cache.locks, now).is_some() {
+            return Err(over());
+        }
+        let credential = self.accounts.credential_of(user, now).await?;
+        if credential.reset_at.is_some_and(|reset| reset >= record.created) {
+            return Err(over());
+        }
+        Ok(user.clone())
+    }
+
+    /// A challenge that is proven now, by a user.
+    pub(super) fn proven(record: &ChallengeRecord, user: &UserName, by: ProvenBy) -> ChallengeRecord {
+        let mut next = record.clone();
+        next.user = Some(user.clone());
+        next.state = State::Proven(by);
+        next.ceremony = None;
+        next
+    }
+
+    /// That a user is as they were read, for a transaction.
+    pub(super) fn user_as_read(user: &UserName, revision: u64) -> Op {
+        Op::Check { key: format!("{}/{user}", UserRecord::KIND), revision }
+    }
+}

@@ -1,0 +1,278 @@
+//! The page's side of a login in a browser: proven by a passkey, or by a password with a code.
+
+use sallyport_audit::Code;
+use sallyport_store::Stored;
+use sallyport_webauthn::{
+    AuthenticationChoice, AuthenticationResponse, Purpose as Ceremony, UserVerification, WebAuthnError, Who,
+};
+use sallyport_wire::{convert, v1};
+use time::OffsetDateTime;
+use tonic::Status;
+use zeroize::Zeroizing;
+
+use crate::authority::accounts::login::LoginRefusal;
+use crate::authority::accounts::means::{Means, UsedFactor, Way};
+use crate::authority::accounts::opening::{Proven, Spends, recovery_code_used};
+use crate::authority::accounts::second::SpentCode;
+use crate::authority::caller::shown;
+use crate::authority::challenges::browser::headless_hash;
+use crate::authority::challenges::ceremony::{KeptCeremony, options_json};
+use crate::authority::challenges::kept::{Challenges, random_text};
+use crate::authority::challenges::pages::{Browser, client};
+use crate::authority::challenges::records::{
+    CODE_LIFETIME, ChallengeRecord, LoginAsked, OneTimeCode, ProvenBy, Purpose, Redirect, State,
+};
+use crate::authority::factors::kept::Factors;
+use crate::authority::factors::passkeys::refusal;
+use crate::authority::factors::records::{FactorRecord, FactorSecret};
+use crate::authority::records::UserRecord;
+use crate::authority::secrets::hash_of;
+use crate::authority::storage::storage;
+
+/// What is read of a challenge that is for something else.
+fn no_login() -> Status {
+    Status::invalid_argument("this is not for a login; open the address that the program shows")
+}
+
+/// The login that a challenge is for.
+fn asked(stored: &Stored<ChallengeRecord>) -> Result<&LoginAsked, Status> {
+    match &stored.value.purpose {
+        Purpose::Login(asked) => Ok(asked),
+        _ => Err(no_login()),
+    }
+}
+
+impl Challenges {
+    /// What a page shows of a login.
+    pub(crate) async fn describe_login(&self, browser: &Browser, id: &str) -> Result<v1::WebLogin, Status> {
+        let stored = self.at(&browser.caller, id, OffsetDateTime::now_utc()).await?;
+        let asked = asked(&stored)?;
+        let record = &stored.value;
+        Ok(v1::WebLogin {
+            cluster: self.config.cluster.to_string(),
+            state: record.state.word().to_owned(),
+            client: Some(client(record)),
+            redirect: match asked.redirect {
+                Redirect::Loopback { .. } => "loopback",
+                Redirect::Headless { .. } => "headless",
+            }
+            .to_owned(),
+            methods: Some(v1::WebMethods {
+                passkey: self.factors.passkeys().is_some(),
+                password: true,
+                otp: true,
+                sso: Vec::new(),
+            }),
+            user: record.user.as_ref().map(ToString::to_string).unwrap_or_default(),
+            expires: Some(convert::time_to_proto(record.expires)),
+        })
+    }
+
+    /// A login that can still be proven. Of a headless one, the code that its terminal shows has to be typed first: a person whom a
+    /// stranger has sent the address does not have it on a screen of their own.
+    async fn pending_login(
+        &self,
+        browser: &Browser,
+        id: &str,
+        code: &str,
+        now: OffsetDateTime,
+    ) -> Result<Stored<ChallengeRecord>, Status> {
+        let stored = self.at(&browser.caller, id, now).await?;
+        let asked = asked(&stored)?;
+        Self::is_pending(&stored)?;
+        let Redirect::Headless { code: expected } = &asked.redirect else { return Ok(stored) };
+        if sallyport_sal::constant_time_eq(headless_hash(code).as_bytes(), expected.as_bytes()) {
+            return Ok(stored);
+        }
+        let event = browser.event(Code::ChallengeRefused).message("wrong code of a headless login");
+        self.wrong_proof(&browser.caller, &stored, event, now).await?;
+        Err(Status::permission_denied(
+            "the code is not the one that the terminal shows; type it as it stands there. If no terminal of yours shows one, refuse this login",
+        ))
+    }
+
+    /// Begins to prove a passkey: any that is registered here says by itself whose it is. Its user has to be verified, since nothing else
+    /// is asked for.
+    pub(crate) async fn begin_login_passkey(
+        &self,
+        browser: &Browser,
+        id: &str,
+        code: &str,
+    ) -> Result<v1::WebPublicKey, Status> {
+        let now = OffsetDateTime::now_utc();
+        let party = self.factors.party()?;
+        let stored = self.pending_login(browser, id, code, now).await?;
+        let choice = AuthenticationChoice {
+            user_verification: Some(UserVerification::Required),
+            ..AuthenticationChoice::default()
+        };
+        let begun = party.begin_authentication(Ceremony::Login, Who::Anyone, &choice, now);
+        let (options, pending) = begun.map_err(|error| refusal(&error))?;
+        let mut next = stored.value.clone();
+        next.ceremony = Some(KeptCeremony::of(&pending)?);
+        self.write(&stored, &next, Vec::new(), now).await?;
+        Ok(v1::WebPublicKey { options_json: options_json(&options)? })
+    }
+
+    /// Proves a passkey.
+    pub(crate) async fn finish_login_passkey(
+        &self,
+        browser: &Browser,
+        id: &str,
+        response: &str,
+    ) -> Result<v1::WebProven, Status> {
+        let now = OffsetDateTime::now_utc();
+        let mut stored = self.at(&browser.caller, id, now).await?;
+        asked(&stored)?;
+        Self::is_pending(&stored)?;
+        let pending = self.take_ceremony(&mut stored, now).await?;
+        let (known, checked) = self.check_login_passkey(pending, response, now).await?;
+        let authentication = match checked {
+            Ok(authentication) => authentication,
+            Err(error) => {
+                let whose = known.as_ref().map(|(user, _)| user.to_string()).unwrap_or_default();
+                let event = browser.event(Code::UserLoginFailed).user(whose).message(error.word());
+                let event = event.field("way", "passkey");
+                self.wrong_proof(&browser.caller, &stored, event, now).await?;
+                return Err(refusal(&error));
+            }
+        };
+        let (name, factor) = known.ok_or_else(|| refusal(&WebAuthnError::UnknownCredential))?;
+        let user = self.store.get::<UserRecord>(name.as_str(), now).await.map_err(|error| storage(&error))?;
+        let user = user.ok_or_else(|| refusal(&WebAuthnError::UnknownCredential))?;
+        let by = Means {
+            way: Way::Passkey,
+            factor: Some(UsedFactor::of(&factor.value)),
+            second_factor: authentication.user_verified,
+            user_verified: authentication.user_verified,
+        };
+        let after = FactorRecord {
+            last_used: Some(now),
+            secret: FactorSecret::Webauthn { credential: authentication.credential },
+            ..factor.value.clone()
+        };
+        let _changing = self.identities.steady().await;
+        let spends = vec![Factors::used(&name, &factor, &after)?];
+        self.login_proven(browser, &stored, (&user.value, user.revision), by, spends, now).await
+    }
+
+    /// Whose passkey a response is by, and whether it holds against what was begun.
+    #[allow(clippy::type_complexity, reason = "who was found counts also where the response does not hold")]
+    async fn check_login_passkey(
+        &self,
+        pending: sallyport_webauthn::Pending,
+        response: &str,
+        now: OffsetDateTime,
+    ) -> Result<
+        (
+            Option<(sallyport_access::UserName, Stored<FactorRecord>)>,
+            Result<sallyport_webauthn::Authentication, WebAuthnError>,
+        ),
+        Status,
+    > {
+        let party = self.factors.party()?;
+        let response = match AuthenticationResponse::parse(response.as_bytes()) {
+            Ok(response) => response,
+            Err(error) => return Ok((None, Err(error))),
+        };
+        let known = self.factors.passkey(response.credential_id().as_slice(), now).await?;
+        let record = known.as_ref().and_then(|(_, factor)| factor.value.credential());
+        let checked = party.finish_authentication(pending, Ceremony::Login, None, &response, record, now);
+        Ok((known, checked))
+    }
+
+    /// Proves a password, with a one-time or recovery code.
+    pub(crate) async fn prove_login_password(
+        &self,
+        browser: &Browser,
+        request: v1::WebPasswordRequest,
+    ) -> Result<v1::WebProven, Status> {
+        let now = OffsetDateTime::now_utc();
+        let (password, otp) = (Zeroizing::new(request.password), Zeroizing::new(request.otp));
+        let stored = self.pending_login(browser, &request.id, &request.code, now).await?;
+        let caller = &browser.caller;
+        let proven = match self.accounts.prove_password(caller, &request.user, password, &otp, now).await {
+            Ok(proven) => proven,
+            Err(refusal) => {
+                return Err(self.accounts.login_failed(caller, &shown(&request.user), refusal).await?);
+            }
+        };
+        let Proven { user, user_revision, by, spends } = proven;
+        let Spends::Password { credential, revision, code, .. } = spends else {
+            return Err(Status::internal("a password was proven by something else"));
+        };
+        let _changing = self.identities.steady().await;
+        let spent = self.accounts.spend_password(&user.name, &credential, revision, code.as_ref(), now).await;
+        let spent = match spent {
+            Ok(steps) => steps,
+            Err(refusal) => {
+                return Err(self.accounts.login_failed(caller, user.name.as_str(), refusal).await?);
+            }
+        };
+        let answer = self.login_proven(browser, &stored, (&user, user_revision), by, spent, now).await?;
+        if let Some(SpentCode::Recovery { stored, .. }) = &code {
+            let before = stored.value.codes.iter().flatten().count();
+            self.journal.record(vec![recovery_code_used(caller, &user.name, before)]).await?;
+        }
+        Ok(answer)
+    }
+
+    /// A login is proven: from now on it is this user's, and the browser gets what the program awaits. The caller holds what
+    /// `Identities::steady` gives.
+    async fn login_proven(
+        &self,
+        browser: &Browser,
+        stored: &Stored<ChallengeRecord>,
+        (user, user_revision): (&UserRecord, u64),
+        means: Means,
+        mut steps: Vec<sallyport_store::Op>,
+        now: OffsetDateTime,
+    ) -> Result<v1::WebProven, Status> {
+        let asked = asked(stored)?;
+        if let Err(refusal) = self.may_log_in_so(user, &asked.redirect, now) {
+            let LoginRefusal { reason, .. } = refusal;
+            let event = browser.event(Code::ChallengeRefused).user(user.name.as_str()).message(reason);
+            self.end(&browser.caller, stored, event, now).await?;
+            return Err(refusal.status);
+        }
+        let (redirect, code) = match asked.redirect {
+            Redirect::Loopback { port } => {
+                let code = random_text()?;
+                let kept = OneTimeCode { hash: hash_of(&code), expires: now + CODE_LIFETIME };
+                (format!("http://127.0.0.1:{port}/callback?code={code}"), Some(kept))
+            }
+            Redirect::Headless { .. } => (String::new(), None),
+        };
+        let event = means.on(browser.event(Code::ChallengeProven).user(user.name.as_str()));
+        let next = Self::proven(&stored.value, &user.name, ProvenBy { means, user_revision, at: now, code });
+        steps.push(Self::user_as_read(&user.name, user_revision));
+        self.write(stored, &next, steps, now).await?;
+        self.journal.record(vec![Self::named(event, stored)]).await?;
+        Ok(v1::WebProven { redirect })
+    }
+
+    /// Refuses a login, or an approval.
+    pub(crate) async fn refuse(
+        &self,
+        browser: &Browser,
+        id: &str,
+        is_login: bool,
+    ) -> Result<v1::WebRefused, Status> {
+        let now = OffsetDateTime::now_utc();
+        let stored = self.at(&browser.caller, id, now).await?;
+        if matches!(stored.value.purpose, Purpose::Login(_)) != is_login {
+            return Err(Status::invalid_argument(
+                "this is for another page; open the address that the program shows",
+            ));
+        }
+        Self::is_pending(&stored)?;
+        let mut next = stored.value.clone();
+        next.state = State::Refused;
+        next.ceremony = None;
+        self.write(&stored, &next, Vec::new(), now).await?;
+        let whose = stored.value.user.as_ref().map(ToString::to_string).unwrap_or_default();
+        let event = browser.event(Code::ChallengeRefused).user(whose).message("refused at the page");
+        self.journal.note_caused(&browser.caller, Self::named(event, &stored), "refused").await?;
+        Ok(v1::WebRefused {})
+    }
+}

@@ -1,0 +1,14 @@
+//! Challenges: what a person has to prove at a page, by which rules, and what is then done.
+
+pub(crate) mod approvals;
+pub(crate) mod bounds;
+pub(crate) mod browser;
+pub(crate) mod ceremony;
+pub(crate) mod changes;
+pub(crate) mod enrolments;
+pub(crate) mod invited;
+pub(crate) mod kept;
+pub(crate) mod logins;
+pub(crate) mod pages;
+pub(crate) mod records;
+pub(crate) mod waiting;

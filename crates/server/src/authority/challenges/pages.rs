@@ -1,0 +1,53 @@
+//! Browsers at a proxy's pages.
+
+use std::net::{IpAddr, SocketAddr};
+
+use sallyport_audit::{Code, Event};
+use sallyport_wire::{convert, v1};
+use tonic::Status;
+
+use crate::authority::caller::Caller;
+use crate::authority::challenges::records::ChallengeRecord;
+
+/// Longest name of a machine that is shown.
+const HOST_NAME: usize = 64;
+
+/// A browser, as a proxy tells of it. The proxy's word for where it is counts for bounds and is on record as that.
+#[derive(Debug, Clone)]
+pub(crate) struct Browser {
+    /// It has no certificate, wherever it is.
+    pub(crate) caller: Caller,
+    /// The proxy's name.
+    pub(crate) proxy: String,
+}
+
+impl Browser {
+    /// # Errors
+    /// The address is none.
+    pub(crate) fn at(address: &str, proxy: String) -> Result<Self, Status> {
+        let ip = address.parse::<IpAddr>().ok();
+        let address = ip.map(|ip| SocketAddr::new(ip, 0)).or_else(|| address.parse::<SocketAddr>().ok());
+        let address = address.ok_or_else(|| {
+            Status::invalid_argument("the browser's address is no IP address, with or without a port")
+        })?;
+        Ok(Self { caller: Caller::Anonymous { address }, proxy })
+    }
+
+    pub(crate) fn event(&self, code: Code) -> Event {
+        self.caller.event(code).field("proxy", self.proxy.clone())
+    }
+}
+
+/// What a machine calls itself, as far as it is shown: nothing hidden, and not much.
+pub(crate) fn host_name(text: &str) -> String {
+    text.chars().filter(|letter| letter.is_ascii_graphic()).take(HOST_NAME).collect()
+}
+
+/// Who has asked for a challenge.
+pub(crate) fn client(record: &ChallengeRecord) -> v1::WebClient {
+    v1::WebClient {
+        host_name: record.host_name.clone(),
+        address: record.address.to_string(),
+        time: Some(convert::time_to_proto(record.created)),
+    }
+}

@@ -1,0 +1,196 @@
+//! Challenges, as they are stored.
+
+use std::net::IpAddr;
+
+use sallyport_access::UserName;
+use sallyport_store::Kind;
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::authority::accounts::means::Means;
+use crate::authority::challenges::ceremony::KeptCeremony;
+use crate::authority::factors::names::FactorName;
+use crate::authority::factors::records::FactorKind;
+use crate::authority::secrets::hash_of;
+
+/// How long a challenge may be proven, and used.
+pub(crate) const LIFETIME: time::Duration = time::Duration::minutes(10);
+/// How long the code is good that a browser brings back to the program.
+pub(crate) const CODE_LIFETIME: time::Duration = time::Duration::seconds(60);
+/// Wrong proofs after which a challenge ends.
+pub(crate) const MOST_FAILURES: u8 = 5;
+
+/// What a person has to prove, under the hash of its random id. Every change compares the revision that it was made for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ChallengeRecord {
+    pub(crate) purpose: Purpose,
+    /// Whose it is. None of a login, until it is proven; from then on it is that user's for good.
+    pub(crate) user: Option<UserName>,
+    /// The login that asked.
+    pub(crate) login: Option<Uuid>,
+    /// What the machine that asked calls itself.
+    pub(crate) host_name: String,
+    /// Where it asked from.
+    pub(crate) address: IpAddr,
+    #[serde(with = "time::serde::rfc3339")]
+    pub(crate) created: OffsetDateTime,
+    #[serde(with = "time::serde::rfc3339")]
+    pub(crate) expires: OffsetDateTime,
+    pub(crate) state: State,
+    /// The ceremony that was begun last.
+    #[serde(default)]
+    pub(crate) ceremony: Option<KeptCeremony>,
+    /// Wrong proofs.
+    #[serde(default)]
+    pub(crate) failures: u8,
+}
+
+impl Kind for ChallengeRecord {
+    const KIND: &'static str = "challenge";
+}
+
+impl ChallengeRecord {
+    /// Whether it may still be proven and used.
+    pub(crate) fn is_open(&self, now: OffsetDateTime) -> bool {
+        self.expires > now
+    }
+}
+
+/// What a challenge is for. A proof serves for this, and for nothing else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Purpose {
+    /// To log in.
+    Login(LoginAsked),
+    /// To add a factor.
+    AddFactor { kind: FactorKind, name: FactorName },
+    /// To remove a factor.
+    RemoveFactor { id: Uuid },
+    /// To make recovery codes.
+    RecoveryCodes,
+    /// To register a passkey; that the user may is proven.
+    EnrolPasskey { name: FactorName },
+    /// To confirm new one-time codes, by the first one.
+    EnrolCodes { name: FactorName, sealed: String },
+}
+
+impl Purpose {
+    /// The word for pages and events.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Login(_) => "login",
+            Self::AddFactor { .. } => "add-factor",
+            Self::RemoveFactor { .. } => "remove-factor",
+            Self::RecoveryCodes => "recovery-codes",
+            Self::EnrolPasskey { .. } => "enrol-passkey",
+            Self::EnrolCodes { .. } => "enrol-codes",
+        }
+    }
+
+    /// Whether it is proven at the page of approvals.
+    pub(crate) fn is_approval(&self) -> bool {
+        matches!(self, Self::AddFactor { .. } | Self::RemoveFactor { .. } | Self::RecoveryCodes)
+    }
+}
+
+/// A login as it was asked for: fixed before it is proven.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LoginAsked {
+    pub(crate) ssh_public_key: String,
+    /// DER, in base64.
+    pub(crate) tls_public_key: String,
+    /// 0: the roles' bound.
+    pub(crate) ttl_seconds: u32,
+    /// SHA-256 of the program's verifier, in hexadecimal.
+    pub(crate) code_challenge: String,
+    pub(crate) redirect: Redirect,
+}
+
+/// How the program learns that its login is proven.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Redirect {
+    /// The browser brings a code to this port of its own machine.
+    Loopback { port: u16 },
+    /// The program asks; the person types this code at the page, which is kept as its hash.
+    Headless { code: String },
+}
+
+/// How a challenge stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum State {
+    Pending,
+    Proven(ProvenBy),
+    Refused,
+    Used,
+}
+
+impl State {
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Proven(_) => "proven",
+            Self::Refused => "refused",
+            Self::Used => "used",
+        }
+    }
+}
+
+/// Who has proven a challenge, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProvenBy {
+    pub(crate) means: Means,
+    /// The user as they were.
+    pub(crate) user_revision: u64,
+    #[serde(with = "time::serde::rfc3339")]
+    pub(crate) at: OffsetDateTime,
+    /// What the browser brings to the program.
+    pub(crate) code: Option<OneTimeCode>,
+}
+
+/// A code that is good once, and not for long.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OneTimeCode {
+    pub(crate) hash: String,
+    #[serde(with = "time::serde::rfc3339")]
+    pub(crate) expires: OffsetDateTime,
+}
+
+impl OneTimeCode {
+    /// Whether this is the code, and whether it is still good.
+    pub(crate) fn opens(&self, code: &str, now: OffsetDateTime) -> (bool, bool) {
+        let right = sallyport_sal::constant_time_eq(hash_of(code).as_bytes(), self.hash.as_bytes());
+        (right, now < self.expires)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_over_opens_nothing() {
+        let now = OffsetDateTime::UNIX_EPOCH;
+        let code = OneTimeCode { hash: hash_of("code"), expires: now + CODE_LIFETIME };
+        assert_eq!(code.opens("code", now + CODE_LIFETIME - time::Duration::MILLISECOND), (true, true));
+        assert_eq!(code.opens("code", now + CODE_LIFETIME), (true, false));
+        assert_eq!(code.opens("other", now), (false, true));
+        let record = ChallengeRecord {
+            purpose: Purpose::RecoveryCodes,
+            user: None,
+            login: None,
+            host_name: String::new(),
+            address: "192.0.2.1".parse().unwrap(),
+            created: now,
+            expires: now + LIFETIME,
+            state: State::Pending,
+            ceremony: None,
+            failures: 0,
+        };
+        assert!(record.is_open(now + LIFETIME - time::Duration::MILLISECOND));
+        assert!(!record.is_open(now + LIFETIME));
+    }
+}

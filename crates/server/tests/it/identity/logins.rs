@@ -1,0 +1,174 @@
+//! Logins in a browser.
+
+use sallyport_server::config::{HeadlessLogins, PreferredLogin};
+use tonic::Code;
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_passkey_logs_in_and_what_it_was_is_on_record() {
+    let cluster = cluster_with(|_| {}).await;
+    let bench = Bench::at(&cluster).await;
+    let alice = cluster.user("alice", &["root"]).await;
+    let mut key = bench.first_passkey(&alice).await;
+    let begun = bench.begin(PORT).await.unwrap();
+    let shown = bench.web.clone().describe_login(at(&begun.id)).await.unwrap().into_inner();
+    let client = shown.client.unwrap();
+    assert_eq!((client.host_name.as_str(), client.address.as_str()), ("laptopofalice", "127.0.0.1"));
+    assert_eq!(
+        (shown.state.as_str(), shown.redirect.as_str(), shown.user.as_str()),
+        ("pending", "loopback", "")
+    );
+    assert!(shown.methods.unwrap().passkey);
+    let unproven = bench.finish(&begun, "").await.unwrap_err();
+    assert_eq!(unproven.code(), Code::PermissionDenied, "{unproven:?}");
+
+    let begun = bench.begin(PORT).await.unwrap();
+    let proven = bench.prove(&begun, &mut key).await.unwrap();
+    let shown = bench.web.clone().describe_login(at(&begun.id)).await.unwrap().into_inner();
+    assert_eq!((shown.state.as_str(), shown.user.as_str()), ("proven", "alice"));
+    let answer = bench.finish(&begun, &code_of(&proven)).await.unwrap();
+    assert_eq!(answer.user, "alice");
+    assert!(answer.login.unwrap().ssh_certificate.starts_with("ssh-"));
+    let events = bench.events("SP1000I", "alice").await;
+    let fields = &events.last().unwrap()["fields"];
+    assert_eq!(fields["way"], "passkey", "{fields}");
+    assert_eq!(fields["factor"], "laptop");
+    assert_eq!((&fields["user_verified"], &fields["second_factor"]), (&true.into(), &true.into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_code_opens_one_login_once() {
+    let cluster = cluster_with(|_| {}).await;
+    let bench = Bench::at(&cluster).await;
+    let alice = cluster.user("alice", &["root"]).await;
+    let mut key = bench.first_passkey(&alice).await;
+    let begun = bench.begin(PORT).await.unwrap();
+    let code = code_of(&bench.prove(&begun, &mut key).await.unwrap());
+    // The program's own call, many times at the same moment.
+    let finish = |_| bench.finish(&begun, &code);
+    let outcomes = futures::future::join_all((0..20).map(finish)).await;
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
+    let again = bench.finish(&begun, &code).await.unwrap_err();
+    assert_eq!(again.code(), Code::FailedPrecondition, "{again:?}");
+    assert!(again.message().contains("used already"), "{again:?}");
+    let proven = bench.prove(&begun, &mut key).await.unwrap_err();
+    assert_eq!(proven.code(), Code::FailedPrecondition, "a login that is used is not proven again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_at_the_page_wants_the_second_factor() {
+    let cluster = cluster_with(|_| {}).await;
+    let bench = Bench::at(&cluster).await;
+    let alice = cluster.user("alice", &["root"]).await;
+    let secret = bench.add_codes(&alice, "phone", Proof::Password(PASSWORD.to_owned())).await.unwrap();
+    let begun = bench.begin(PORT).await.unwrap();
+    let otp = next_code(&secret);
+    let asked = |otp: &str| v1::WebPasswordRequest {
+        id: begun.id.clone(),
+        address: BROWSER.to_owned(),
+        code: String::new(),
+        user: "alice".to_owned(),
+        password: PASSWORD.to_owned(),
+        otp: otp.to_owned(),
+    };
+    let mut web = bench.web.clone();
+    let without = web.prove_login_password(asked("")).await.unwrap_err();
+    assert_eq!(without.code(), Code::Unauthenticated, "{without:?}");
+    let proven = web.prove_login_password(asked(&otp)).await.unwrap().into_inner();
+    bench.finish(&begun, &code_of(&proven)).await.unwrap();
+    let failed = bench.events("SP1000W", "alice").await;
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    assert!(failed[0]["source"].as_str().unwrap().starts_with(BROWSER), "{failed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_headless_login_is_waited_for_and_wants_the_code_of_its_terminal() {
+    let cluster = cluster_with(|_| {}).await;
+    let bench = Bench::at(&cluster).await;
+    let alice = cluster.user("alice", &["root"]).await;
+    let mut key = bench.first_passkey(&alice).await;
+    let begun = bench.begin(0).await.unwrap();
+    let mut web = bench.web.clone();
+    let wrong = web.begin_login_passkey(begin_at(&begun.id, "BBBB-BBBB")).await.unwrap_err();
+    assert_eq!(wrong.code(), Code::PermissionDenied, "{wrong:?}");
+    assert!(wrong.message().contains("the terminal shows"), "{wrong:?}");
+    let typed = begun.headless_code.to_lowercase().replace('-', " ");
+    let proving = async {
+        let asked = web.clone().begin_login_passkey(begin_at(&begun.id, &typed)).await.unwrap().into_inner();
+        let response = key.get(&asked.options_json);
+        web.clone().finish_login_passkey(response_at(&begun.id, response)).await.unwrap().into_inner()
+    };
+    let (finished, proven) = tokio::join!(bench.finish(&begun, ""), proving);
+    assert_eq!(proven.redirect, "");
+    assert_eq!(finished.unwrap().user, "alice");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn guesses_at_a_terminals_code_end_the_login() {
+    let cluster = cluster_with(|_| {}).await;
+    let bench = Bench::at(&cluster).await;
+    let begun = bench.begin(0).await.unwrap();
+    let mut web = bench.web.clone();
+    for _ in 0..5 {
+        web.begin_login_passkey(begin_at(&begun.id, "CCCC-CCCC")).await.unwrap_err();
+    }
+    let right = web.begin_login_passkey(begin_at(&begun.id, &begun.headless_code)).await.unwrap_err();
+    assert!(right.message().contains("refused"), "{right:?}");
+    let finished = bench.finish(&begun, "").await.unwrap_err();
+    assert_eq!(finished.code(), Code::PermissionDenied, "{finished:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_who_administer_have_no_headless_logins_by_default() {
+    let cluster = cluster_with(|_| {}).await;
+    let bench = Bench::at(&cluster).await;
+    let yaml = "kind: role\nversion: v1\nmetadata:\n  name: boss-role\nspec:\n  allow:\n    logins: [root]\n    node_labels:\n      \
+                '*': '*'\n    rules:\n      - resources: [user]\n        verbs: [list, update]\n";
+    let boss = cluster.user("boss", &["root"]).await;
+    let mut key = bench.first_passkey(&boss).await;
+    let request = v1::CreateResourceRequest { yaml: yaml.to_owned(), replace: true };
+    cluster.admin().await.create_resource(request).await.unwrap();
+    let begun = bench.begin(0).await.unwrap();
+    let refused = bench.prove(&begun, &mut key).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+    assert!(refused.message().contains("auth.authentication.headless"), "{refused:?}");
+    let begun = bench.begin(PORT).await.unwrap();
+    bench.prove(&begun, &mut key).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headless_logins_can_be_off_and_a_cluster_says_what_it_prefers() {
+    let cluster = cluster_with(|config| {
+        let authentication = &mut config.auth.as_mut().unwrap().authentication;
+        authentication.headless = HeadlessLogins::Off;
+        authentication.prefer = PreferredLogin::Passkey;
+    })
+    .await;
+    let bench = Bench::at(&cluster).await;
+    let refused = bench.begin(0).await.err().unwrap();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
+    let ping = bench.login().await.ping(v1::PingRequest {}).await.unwrap().into_inner();
+    assert_eq!(ping.login_methods, ["passkey", "password"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_rp_id_passkeys_are_off_and_each_message_names_the_setting() {
+    let cluster = Cluster::without_node().await;
+    let bench = Bench::at(&cluster).await;
+    let alice = cluster.user("alice", &["root"]).await;
+    let begun = bench.begin(PORT).await.unwrap();
+    let off = bench.web.clone().begin_login_passkey(begin_at(&begun.id, "")).await.unwrap_err();
+    let add = v1::BeginAddFactorRequest {
+        factor: Some(to_add("webauthn", "key")),
+        proof: proof(Proof::Password(PASSWORD.to_owned())),
+        host_name: String::new(),
+    };
+    let added = factors(&alice).await.begin_add(add).await.unwrap_err();
+    for status in [off, added] {
+        assert_eq!(status.code(), Code::FailedPrecondition, "{status:?}");
+        assert!(status.message().contains("auth.authentication.webauthn.rp_id"), "{status:?}");
+    }
+    let ping = bench.login().await.ping(v1::PingRequest {}).await.unwrap().into_inner();
+    assert_eq!(ping.login_methods, ["password"]);
+}
