@@ -2,6 +2,7 @@
 //! thief would do, and shows what is refused.
 
 mod audit;
+mod browser_logins;
 mod closed;
 mod disk;
 mod expired_proxies;

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 
 use crate::{
-    access, admin, config, configure, connect, db, join, lab, login, ls, play, proxy_ssh, quickstart,
+    access, admin, config, configure, connect, db, join, lab, login, ls, mfa, play, proxy_ssh, quickstart,
     recordings, resource, sal, scp, sessions, signup, ssh, start, status,
 };
 
@@ -15,6 +15,9 @@ pub(crate) enum Command {
     Signup(signup::Args),
     /// Forget the certificates and keys of a login.
     Logout(login::LogoutArgs),
+    /// Your passkeys, one-time codes and recovery codes.
+    #[command(subcommand)]
+    Mfa(mfa::Mfa),
     /// Who you are, until when, and whether the cluster answers.
     Status(status::Args),
     /// List the nodes you can reach.

@@ -8,6 +8,7 @@
 mod access;
 mod admin;
 mod authority;
+mod browser;
 mod closed;
 mod command;
 mod config;
@@ -25,6 +26,7 @@ mod killed;
 pub mod lab;
 mod login;
 mod ls;
+mod mfa;
 mod nodes;
 mod play;
 mod proxy_ssh;
@@ -132,6 +134,7 @@ fn run(cli: Cli) -> CliResult<ExitCode> {
             Command::Login(args) => login::run(&global, args).await.map(done),
             Command::Signup(args) => signup::run(&global, args).await.map(done),
             Command::Logout(args) => login::logout(&global, &args).map(done),
+            Command::Mfa(command) => mfa::run(&global, command).await.map(done),
             Command::Status(args) => status::run(&global, args).await,
             Command::Ls(args) => ls::run(&global, args).await.map(done),
             Command::Ssh(args) => until_killed(ssh::run(&global, *args)).await,

@@ -3,15 +3,18 @@
 use std::time::Duration;
 
 use sallyport_access::UserName;
+use sallyport_access::text::Foreign;
 use serde_json::json;
 use time::OffsetDateTime;
 
+use crate::browser;
 use crate::error::{CliError, CliResult, Exit};
 use crate::global::Global;
 use crate::ui::{self, Format};
 use sallyport_client::authority::{self, FirstTrust};
-use sallyport_client::login::{Login, Secrets};
-use sallyport_client::profile::Stored;
+use sallyport_client::browser_login::{BrowserLogin, Where};
+use sallyport_client::login::{LoggedIn, Login, Secrets};
+use sallyport_client::profile::{Profiles, Stored};
 use sallyport_client::ssh_agent::{self, AgentError};
 use sallyport_helper::control;
 use zeroize::Zeroizing;
@@ -36,6 +39,15 @@ pub(crate) struct Args {
     /// With --ca-pin, where this machine trusts another certificate authority at the address: trust the new one in its place.
     #[arg(long, requires = "ca_pin")]
     replace_trust: bool,
+    /// Prove who you are in a browser on this machine, by a passkey or a password there.
+    #[arg(long, conflicts_with_all = ["otp", "password_stdin", "headless", "password"])]
+    browser: bool,
+    /// Prove who you are in a browser on another device: it opens an address, and is given a code that is shown here.
+    #[arg(long, conflicts_with_all = ["otp", "password_stdin", "password"])]
+    headless: bool,
+    /// Be asked for the password here, where the cluster prefers passkeys.
+    #[arg(long)]
+    password: bool,
     /// Offer the key and certificate to the running ssh-agent.
     #[arg(long, value_enum, default_value = "auto")]
     add_keys_to_agent: AddKeys,
@@ -74,16 +86,47 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
         check_pin(&proxy, pin, args.replace_trust, earlier.as_ref())?;
     }
     let first = first_trust(&proxy, args.ca_pin.as_deref(), earlier.as_ref()).await?;
-    let user = user_name(args.user.as_deref(), earlier.as_ref())?;
-    let login = begin(&proxy, &first, &user).await?;
-    let secrets = secrets(&user, &login, args.otp, args.password_stdin)?;
-    let logged_in = login.finish(&profiles, secrets, args.ttl).await?;
+    let logged_in = if args.browser || args.headless {
+        in_browser(&proxy, &first, &args, &profiles).await?
+    } else {
+        let user = user_name(args.user.as_deref(), earlier.as_ref())?;
+        let login = begin(&proxy, &first, &user).await?;
+        let here = args.password || args.password_stdin || args.otp.is_some();
+        if login.prefers_browser && !here && ui::can_ask() {
+            in_browser(&proxy, &first, &args, &profiles).await?
+        } else {
+            let secrets = secrets(&user, &login, args.otp, args.password_stdin)?;
+            login.finish(&profiles, secrets, args.ttl).await?
+        }
+    };
     if !logged_in.message_of_the_day.is_empty() {
         ui::say(logged_in.message_of_the_day.trim_end());
     }
     let stored = logged_in.stored;
     add_to_agent(&stored, args.add_keys_to_agent).await?;
     report(&stored, args.format)
+}
+
+/// Has the person prove who they are in a browser, here or elsewhere.
+async fn in_browser(
+    proxy: &str,
+    first: &FirstTrust,
+    args: &Args,
+    profiles: &Profiles,
+) -> CliResult<LoggedIn> {
+    let place = if args.headless { Where::Elsewhere } else { Where::Here };
+    let login = BrowserLogin::begin(proxy, first, place, args.ttl, &browser::host_name()).await?;
+    if args.headless {
+        ui::say(format!(
+            "Open this address on a device with a browser:\n  {}",
+            Foreign::new(&login.address())
+        ));
+        ui::say(format!("and type this code there: {}", Foreign::new(login.headless_code())));
+    } else {
+        browser::open(&login.address(), "log in");
+    }
+    let wanted = args.user.as_deref().map(|name| user_name(Some(name), None)).transpose()?;
+    Ok(login.finish(profiles, wanted.as_ref()).await?)
 }
 
 /// Reaches the authority of a cluster, and warns of a clock that is off.

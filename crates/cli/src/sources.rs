@@ -42,6 +42,7 @@ pub(crate) fn configure(global: &Global, command: &Command) -> CliResult {
 fn dials(command: &Command) -> bool {
     match command {
         Command::Login(_)
+        | Command::Mfa(_)
         | Command::Signup(_)
         | Command::Ls(_)
         | Command::Ssh(_)

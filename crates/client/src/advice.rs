@@ -25,7 +25,10 @@ impl Error {
             Self::Unshaken { .. } => fixed("check the address: sallyport status --proxy HOST:PORT"),
             Self::NoPin { .. } => fixed(ONE_ADDRESS),
             Self::Lacking(_) => fixed(VERSIONS),
-            Self::NoKey => fixed("sallyport login"),
+            Self::OtherUser { wanted, .. } => {
+                Some(format!("log in at the page as {wanted}, or leave --user away"))
+            }
+            Self::NoKey | Self::LoginNotProven { .. } => fixed("sallyport login"),
             Self::Setting { variable, allowed, .. } => Some(format!("{variable}={allowed}")),
             Self::NoHome => fixed("set SALLYPORT_HOME"),
             Self::Address(_) => fixed("sallyport login --proxy HOST:PORT"),

@@ -299,6 +299,20 @@ pub enum Error {
         /// The node.
         node: String,
     },
+    /// A login in a browser was not proven in time.
+    #[error("the login was not proven at its page within {} s", after.as_secs())]
+    LoginNotProven {
+        /// How long it could be.
+        after: std::time::Duration,
+    },
+    /// Another user has proven a login in a browser than the one it was meant for.
+    #[error("{user} has logged in at the page, and not {wanted}; nothing was stored")]
+    OtherUser {
+        /// Who has.
+        user: sallyport_access::UserName,
+        /// Who was to.
+        wanted: sallyport_access::UserName,
+    },
     /// The stored login has no key to sign with.
     #[error("the stored login has no key")]
     NoKey,
@@ -417,8 +431,12 @@ impl Error {
             | Self::Lacking(_)
             | Self::NoKey => Kind::Failed,
             Self::Setting { .. } | Self::Address(_) | Self::Pin(_) => Kind::Usage,
-            Self::NoLogin | Self::NoLoginAt { .. } | Self::Expired { .. } => Kind::NotLoggedIn,
-            Self::NoDatabase(_) | Self::NoResource { .. } | Self::NotSigned(_) => Kind::Refused,
+            Self::NoLogin | Self::NoLoginAt { .. } | Self::Expired { .. } | Self::LoginNotProven { .. } => {
+                Kind::NotLoggedIn
+            }
+            Self::NoDatabase(_) | Self::NoResource { .. } | Self::NotSigned(_) | Self::OtherUser { .. } => {
+                Kind::Refused
+            }
             Self::Tls { why: TlsFailure::Expired { .. }, .. } => Kind::NotLoggedIn,
             Self::Unreached { .. }
             | Self::UnreachedByQuic { .. }

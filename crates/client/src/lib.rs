@@ -2,7 +2,7 @@
 //!
 //! A program that reaches nodes or databases embeds this. It begins with [`profile::Profiles`], which has the logins of a user;
 //! [`connect::proxy`] makes a connection with one of them, and [`transport::open`] a stream to a node, for an SSH client.
-//! [`login::Login`] makes a login. Channels keep the stored login up to date while the cluster changes its certificate authorities
+//! [`login::Login`] makes a login, and [`browser_login::BrowserLogin`] one that is proven in a browser. Channels keep the stored login up to date while the cluster changes its certificate authorities
 //! ([`follow`]). A program that uses QUIC lets [`carrier::finish`] end its connections.
 //!
 //! Nothing here reads arguments, asks a person or prints. Errors ([`error::Error`]) say what happened, of which kind it is, and what
@@ -11,14 +11,17 @@
 pub mod advice;
 pub mod agents;
 pub mod authority;
+pub mod browser_login;
 pub mod carrier;
 pub mod channel;
 pub mod connect;
 pub mod dial;
 pub mod error;
+pub mod factors;
 pub mod follow;
 pub mod liveness;
 pub mod login;
+mod loopback;
 pub mod native;
 pub mod native_history;
 pub mod profile;

@@ -28,6 +28,8 @@ pub struct Login {
     pub time: Option<OffsetDateTime>,
     /// Whether the cluster requires a one-time code of every user.
     pub requires_code: bool,
+    /// Whether the cluster prefers logins in a browser, by a passkey.
+    pub prefers_browser: bool,
     client: LoginClient<Channel>,
     proxy: String,
     user: UserName,
@@ -71,8 +73,9 @@ impl Login {
             Ok(Self {
                 time: ping.time.as_ref().and_then(convert::time_from_proto),
                 requires_code: ping.second_factor == "required",
+                prefers_browser: ping.login_methods.first().is_some_and(|method| method == "passkey"),
                 // An authority that does not say, or that says a suite of a newer release, gets keys that every release reads.
-                keys: fresh_keys(user, ping.suite.parse().unwrap_or_default()),
+                keys: fresh_keys(user.as_str(), ping.suite.parse().unwrap_or_default()),
                 cluster: ping.cluster,
                 client,
                 proxy: proxy.to_owned(),
@@ -110,31 +113,45 @@ impl Login {
                     false => Error::answered("log in", status),
                 })?
                 .into_inner();
-            let profile = profile_of(&self.proxy, &self.user, &response)?;
-            let stored = profiles.save(
-                &profile,
-                &Material {
-                    ssh_private_openssh: &ssh.private_openssh(),
-                    ssh_public_line: ssh.public_line(),
-                    ssh_certificate_line: &response.ssh_certificate,
-                    tls_key_pem: &tls.pkcs8_pem(),
-                    tls_certificate_pem: &response.tls_certificate_pem,
-                    trust: &trust_of(&response)?,
-                },
-            )?;
-            Ok(LoggedIn { stored, message_of_the_day: response.message_of_the_day })
+            save(profiles, &self.proxy, &self.user, &ssh, &tls, response)
         })
     }
 }
 
 /// Two fresh keys for each login: a certificate never outlives the one login that it came from. RSA takes a moment, for which the
 /// user does not wait.
-fn fresh_keys(user: &UserName, suite: Suite) -> JoinHandle<Result<(keys::SshKeyPair, keys::TlsKey)>> {
-    let comment = user.to_string();
+pub(crate) fn fresh_keys(
+    comment: &str,
+    suite: Suite,
+) -> JoinHandle<Result<(keys::SshKeyPair, keys::TlsKey)>> {
+    let comment = comment.to_owned();
     tokio::task::spawn_blocking(move || {
         let ssh = keys::SshKeyPair::generate(suite, &comment).doing("make an SSH key")?;
         Ok((ssh, keys::TlsKey::generate(suite).doing("make a TLS key")?))
     })
+}
+
+/// Stores what a login has given.
+pub(crate) fn save(
+    profiles: &Profiles,
+    proxy: &str,
+    user: &UserName,
+    ssh: &keys::SshKeyPair,
+    tls: &keys::TlsKey,
+    response: LoginResponse,
+) -> Result<LoggedIn> {
+    let stored = profiles.save(
+        &profile_of(proxy, user, &response)?,
+        &Material {
+            ssh_private_openssh: &ssh.private_openssh(),
+            ssh_public_line: ssh.public_line(),
+            ssh_certificate_line: &response.ssh_certificate,
+            tls_key_pem: &tls.pkcs8_pem(),
+            tls_certificate_pem: &response.tls_certificate_pem,
+            trust: &trust_of(&response)?,
+        },
+    )?;
+    Ok(LoggedIn { stored, message_of_the_day: response.message_of_the_day })
 }
 
 fn profile_of(proxy: &str, user: &UserName, response: &LoginResponse) -> Result<Profile> {

@@ -1,0 +1,192 @@
+//! A login that the person proves in a browser: the keys and the hash of a verifier go ahead, the verifier comes last, and certificates
+//! are given for nothing but the three together.
+
+use std::time::Duration;
+
+use data_encoding::BASE64URL_NOPAD;
+use futures::future::BoxFuture;
+use sallyport_access::UserName;
+use sallyport_ca::keys;
+use sallyport_sal::{hash, random, selection};
+use sallyport_wire::fips;
+use sallyport_wire::v1::{BeginBrowserLoginRequest, ChallengePage, FinishBrowserLoginRequest, PingRequest};
+use tokio::time::Instant;
+
+use super::authority::{self, FirstTrust};
+use super::login::{LoggedIn, fresh_keys, save};
+use super::loopback::Loopback;
+use super::profile::Profiles;
+use crate::error::{Doing, Error, Result};
+
+/// Random bytes of a verifier: 43 characters of base64url (RFC 7636 §4.1).
+const VERIFIER_BYTES: usize = 32;
+/// How long the authority lets a login be proven.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Where the browser is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Where {
+    /// On this machine.
+    Here,
+    /// On another: the person types a code there that this program shows.
+    Elsewhere,
+}
+
+/// A login that waits to be proven.
+#[derive(Debug)]
+pub struct BrowserLogin {
+    proxy: String,
+    first: FirstTrust,
+    ssh: keys::SshKeyPair,
+    tls: keys::TlsKey,
+    page: ChallengePage,
+    verifier: String,
+    loopback: Option<Loopback>,
+    headless_code: String,
+}
+
+/// The address of a page: at the proxy's own where passkeys work there, else at the first where they do.
+#[must_use]
+pub fn address_of(page: &ChallengePage, proxy: &str) -> String {
+    let own = format!("https://{}", proxy.strip_suffix(":443").unwrap_or(proxy));
+    let origin = match page.origins.first() {
+        Some(first) if !page.origins.contains(&own) => first,
+        _ => &own,
+    };
+    format!("{origin}{}", page.path)
+}
+
+impl BrowserLogin {
+    /// Reaches the authority of the cluster at an address, and tells it what is to be proven. `host_name` is what the page shows of
+    /// this machine.
+    ///
+    /// # Errors
+    /// The authority cannot be reached, is not the one that `first` says, or knows no logins in a browser.
+    pub fn begin<'a>(
+        proxy: &'a str,
+        first: &'a FirstTrust,
+        place: Where,
+        ttl: Option<Duration>,
+        host_name: &'a str,
+    ) -> BoxFuture<'a, Result<Self>> {
+        Box::pin(async move {
+            let mut client = authority::login(proxy, first).await?;
+            let ping = client.ping(PingRequest {}).await;
+            let ping = ping.map_err(|status| Error::answered("reach the authority", status))?.into_inner();
+            let making = fresh_keys(host_name, ping.suite.parse().unwrap_or_default());
+            let loopback = match place {
+                Where::Here => Some(Loopback::bind().await?),
+                Where::Elsewhere => None,
+            };
+            let (ssh, tls) = making.await.doing("make keys")??;
+            let verifier = random::bytes::<VERIFIER_BYTES>().doing("make a verifier")?;
+            let verifier = BASE64URL_NOPAD.encode(&verifier);
+            let request = BeginBrowserLoginRequest {
+                ssh_public_key: ssh.public_line().to_owned(),
+                tls_public_key: tls.spki_der().to_vec().into(),
+                ttl_seconds: ttl.map_or(0, |ttl| u32::try_from(ttl.as_secs()).unwrap_or(u32::MAX)),
+                code_challenge: hash::sha256(verifier.as_bytes()).to_vec().into(),
+                redirect_port: loopback.as_ref().map_or(0, |loopback| u32::from(loopback.port())),
+                host_name: host_name.to_owned(),
+            };
+            let begun = client
+                .begin_browser_login(fips::saying(request, selection::global().is_fips()))
+                .await
+                .map_err(|status| Error::answered("begin a login in a browser", status))?
+                .into_inner();
+            Ok(Self {
+                proxy: proxy.to_owned(),
+                first: first.clone(),
+                ssh,
+                tls,
+                page: begun.page.ok_or(Error::Lacking("page"))?,
+                verifier,
+                loopback,
+                headless_code: begun.headless_code,
+            })
+        })
+    }
+
+    /// What is to be opened in a browser.
+    #[must_use]
+    pub fn address(&self) -> String {
+        address_of(&self.page, &self.proxy)
+    }
+
+    /// What the person types at the page, where the browser is elsewhere; else empty.
+    #[must_use]
+    pub fn headless_code(&self) -> &str {
+        &self.headless_code
+    }
+
+    /// Waits until the login is proven, and stores it: where a user is `wanted`, only theirs. Nothing is stored before.
+    ///
+    /// # Errors
+    /// It was refused at the page, was not proven in time, the authority does not certify it, or the files cannot be written.
+    pub fn finish<'a>(
+        mut self,
+        profiles: &'a Profiles,
+        wanted: Option<&'a UserName>,
+    ) -> BoxFuture<'a, Result<LoggedIn>> {
+        Box::pin(async move {
+            let deadline = Instant::now() + PATIENCE;
+            let code = match self.loopback.take() {
+                Some(loopback) => tokio::time::timeout_at(deadline, loopback.code())
+                    .await
+                    .map_err(|_| Error::LoginNotProven { after: PATIENCE })??,
+                None => String::new(),
+            };
+            loop {
+                // The authority keeps no connection of a program without a certificate for long.
+                let mut client = authority::login(&self.proxy, &self.first).await?;
+                let request = FinishBrowserLoginRequest {
+                    challenge: self.page.challenge.clone(),
+                    code: code.clone(),
+                    code_verifier: self.verifier.clone(),
+                };
+                let answer = client
+                    .finish_browser_login(fips::saying(request, selection::global().is_fips()))
+                    .await
+                    .map_err(|status| match status.message().contains("lifetime") {
+                        true => Error::Lifetime { status },
+                        false => Error::answered("log in", status),
+                    })?
+                    .into_inner();
+                if let Some(response) = answer.login {
+                    let user = UserName::new(answer.user).doing("understand the authority's answer")?;
+                    if let Some(wanted) = wanted.filter(|wanted| **wanted != user) {
+                        return Err(Error::OtherUser { user, wanted: wanted.clone() });
+                    }
+                    return save(profiles, &self.proxy, &user, &self.ssh, &self.tls, response);
+                }
+                if Instant::now() >= deadline {
+                    return Err(Error::LoginNotProven { after: PATIENCE });
+                }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_opened_where_passkeys_work() {
+        let page = |origins: &[&str]| ChallengePage {
+            path: "/login#x".to_owned(),
+            origins: origins.iter().map(|origin| (*origin).to_owned()).collect(),
+            ..ChallengePage::default()
+        };
+        let other = "https://b.example:8443";
+        assert_eq!(address_of(&page(&[]), "a.example:443"), "https://a.example/login#x");
+        assert_eq!(
+            address_of(&page(&["https://a.example", other]), "b.example:8443"),
+            format!("{other}/login#x")
+        );
+        assert_eq!(
+            address_of(&page(&["https://a.example", other]), "10.0.0.1:443"),
+            "https://a.example/login#x"
+        );
+    }
+}
