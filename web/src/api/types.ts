@@ -1,0 +1,97 @@
+// What the proxy's JSON calls take and answer. `contract.json` has one example of each: the proxy's own tests hold its types to it,
+// and svelte-check holds these.
+
+/** A challenge of WebAuthn in JSON, as the browser reads it. */
+export type CeremonyJson = Record<string, unknown>;
+
+/** The program that asked: what the proxy saw of it, and what it says of itself. */
+export interface Client {
+  readonly host_name: string;
+  readonly address: string;
+  /** RFC 3339. */
+  readonly time: string;
+}
+
+interface ById {
+  readonly id: string;
+}
+
+interface Proof extends ById {
+  readonly response: CeremonyJson;
+}
+
+interface Begun {
+  readonly public_key: CeremonyJson;
+}
+
+interface Returned {
+  /** Where the browser goes next; null where the program waits for its answer elsewhere. */
+  readonly redirect: string | null;
+}
+
+type Nothing = Record<string, never>;
+
+export interface LoginRequest {
+  readonly cluster: string;
+  readonly state: string;
+  readonly client: Client;
+  readonly redirect: string;
+  readonly methods: { readonly passkey: boolean; readonly password: boolean };
+  readonly user: string | null;
+  /** Seconds. */
+  readonly expires_in: number;
+}
+
+export interface ApproveRequest {
+  readonly cluster: string;
+  readonly user: string;
+  readonly purpose: string;
+  readonly details: readonly { readonly label: string; readonly value: string }[];
+  readonly client: Client;
+  readonly state: string;
+  readonly methods: { readonly passkey: boolean; readonly otp: boolean };
+  readonly expires_in: number;
+}
+
+export interface EnrolRequest {
+  readonly cluster: string;
+  readonly user: string;
+  readonly name: string;
+  readonly state: string;
+  readonly expires_in: number;
+}
+
+export interface InviteRequest {
+  readonly cluster: string;
+  readonly user: string;
+  readonly methods: { readonly passkey: boolean; readonly password: boolean };
+  readonly expires_in: number;
+}
+
+/** Every call by its path under `/web/`. */
+export interface Calls {
+  'login/describe': { request: ById; answer: LoginRequest };
+  'login/passkey/begin': { request: ById & { code?: string }; answer: Begun };
+  'login/passkey/finish': { request: Proof; answer: Returned };
+  'login/password': {
+    request: ById & { code?: string; user: string; password: string; otp: string };
+    answer: Returned;
+  };
+  'login/refuse': { request: ById; answer: Nothing };
+  'approve/describe': { request: ById; answer: ApproveRequest };
+  'approve/passkey/begin': { request: ById; answer: Begun };
+  'approve/passkey/finish': { request: Proof; answer: Nothing };
+  'approve/otp': { request: ById & { otp: string }; answer: Nothing };
+  'approve/refuse': { request: ById; answer: Nothing };
+  'enrol/describe': { request: ById; answer: EnrolRequest };
+  'enrol/begin': { request: ById; answer: Begun };
+  'enrol/finish': { request: Proof; answer: { readonly name: string } };
+  'invite/describe': { request: { token: string }; answer: InviteRequest };
+  'invite/begin': { request: { token: string }; answer: Begun };
+  'invite/finish': {
+    request: { token: string; name: string; response: CeremonyJson };
+    answer: { readonly user: string };
+  };
+}
+
+export type Name = keyof Calls;

@@ -1,0 +1,63 @@
+import { call } from '../api/call.ts';
+import type { ApproveRequest } from '../api/types.ts';
+import { prove, supported } from '../passkeys.ts';
+import { text } from '../text.ts';
+import { Flow } from './flow.svelte.ts';
+import { unspaced } from './login.svelte.ts';
+
+/** A request of a user's own program that wants a factor. */
+export class Approve extends Flow<ApproveRequest> {
+  readonly #id: string | null;
+  #wrong: string | null = $state(null);
+
+  otp = $state('');
+
+  constructor(id: string | null) {
+    super();
+    this.#id = id;
+  }
+
+  get byPasskey(): boolean {
+    return this.request?.methods.passkey === true && supported();
+  }
+  get byOtp(): boolean {
+    return this.request?.methods.otp === true;
+  }
+  get wrong(): string | null {
+    return this.#wrong;
+  }
+
+  load(): Promise<void> {
+    return this.describe('approve/describe', this.#id === null ? null : { id: this.#id });
+  }
+
+  async withPasskey(): Promise<void> {
+    const id = this.#id;
+    if (id === null) return;
+    await this.attempt(text.working.passkey, 'prove', async (signal) => {
+      const { public_key } = await call('approve/passkey/begin', { id }, signal);
+      const response = await prove(public_key, signal);
+      await call('approve/passkey/finish', { id, response }, signal);
+      this.end('done');
+    });
+  }
+
+  async withOtp(): Promise<void> {
+    const [id, otp] = [this.#id, unspaced(this.otp)];
+    this.#wrong = otp ? null : text.errors.otpMissing;
+    if (id === null || !otp) return;
+    await this.attempt(text.working.otp, 'prove', async (signal) => {
+      await call('approve/otp', { id, otp }, signal);
+      this.end('done');
+    });
+  }
+
+  async refuse(): Promise<void> {
+    const id = this.#id;
+    if (id === null) return;
+    await this.attempt(text.working.refuse, 'prove', async (signal) => {
+      await call('approve/refuse', { id }, signal);
+      this.end('refused');
+    });
+  }
+}

@@ -1,0 +1,255 @@
+// What a person does at the pages, with the browser's virtual authenticator.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { text } from '../../src/text.ts';
+import { CODE, OTP, PASSWORD } from '../mock.ts';
+import { Rig, type Visit } from './support.ts';
+
+let rig: Rig;
+before(async () => {
+  rig = await Rig.start();
+});
+after(() => rig.close());
+
+const passkey = 'Continue with a passkey';
+const back = (visit: Visit): Promise<void> => visit.heading('You may close this.');
+const sent = (call: string, id: string): Record<string, unknown>[] =>
+  rig.mock.asked.filter((asked) => asked.call === call && asked.body['id'] === id).map(({ body }) => body);
+
+test('a login by passkey is two touches, and ends at the program that asked', async () => {
+  const visit = await rig.visit('/login#loopback-10');
+  await (await visit.authenticator()).holds();
+  await visit.heading('Log in to harbour');
+  await visit.press(passkey);
+  await back(visit);
+  assert.equal(rig.mock.returned.at(-1), '/callback?code=one-time');
+  const asked = rig.mock.asked.filter(({ body }) => body['id'] === 'loopback-10');
+  assert.deepEqual(asked.map(({ call }) => call), ['login/describe', 'login/passkey/begin', 'login/passkey/finish']);
+  for (const { headers } of asked) {
+    assert.equal(headers.origin, rig.mock.origin, 'the proxy is told which page asks');
+    assert.equal(headers['sec-fetch-site'], 'same-origin');
+    assert.equal(headers.cookie, undefined);
+    assert.equal(headers.referer, undefined);
+  }
+  // Going back must not send the one-time code again.
+  await visit.page.goBack().catch(() => null);
+  assert.equal(rig.mock.returned.length, 1);
+  await visit.close();
+});
+
+test('a browser that reads no JSON itself logs in all the same', async () => {
+  const visit = await rig.visit('/login#loopback-11', {}, (page) =>
+    page.addInitScript(() => {
+      const none = PublicKeyCredential as unknown as Record<string, unknown>;
+      none['parseRequestOptionsFromJSON'] = none['parseCreationOptionsFromJSON'] = undefined;
+      (PublicKeyCredential.prototype as unknown as Record<string, unknown>)['toJSON'] = undefined;
+    }),
+  );
+  const authenticator = await visit.authenticator();
+  await authenticator.holds();
+  await visit.press(passkey);
+  await back(visit);
+  await visit.page.goto(`${rig.mock.origin}/enrol#enrol-11`);
+  await visit.press(text.enrol.submit);
+  await visit.heading(text.enrol.done);
+  assert.equal(await authenticator.credentials(), 2);
+  await visit.close();
+});
+
+test('a browser without passkeys says so, and goes on with a password', async () => {
+  const visit = await rig.visit('/login#loopback-12', {}, (page) =>
+    page.addInitScript(() => Reflect.deleteProperty(window, 'PublicKeyCredential')),
+  );
+  await visit.page.getByText(text.passkeys.missing).waitFor();
+  await visit.page.getByLabel('User name').fill('alice');
+  await visit.page.getByLabel('Password').fill(PASSWORD);
+  await visit.page.getByLabel('One-time code').fill('123 456');
+  await visit.press('Log in');
+  await back(visit);
+  for (const path of ['/enrol#enrol-12', '/invite/invitation', '/login#onlykey-12', '/approve#onlykey-12']) {
+    await visit.page.goto(rig.mock.origin + path);
+    await visit.page.getByText(text.passkeys.missing).waitFor();
+  }
+  await visit.close();
+});
+
+test('a wrong password is told, and the form stays as it was', async () => {
+  const visit = await rig.visit('/login#loopback-13');
+  await visit.press('Use a password instead');
+  await visit.page.getByLabel('User name').fill('alice');
+  await visit.page.getByLabel('Password').fill('wrong');
+  await visit.press('Log in');
+  await visit.alert('Wrong user name, password or one-time code.');
+  assert.equal(await visit.page.getByLabel('User name').inputValue(), 'alice');
+  await visit.page.getByLabel('Password').fill(PASSWORD);
+  await visit.page.getByLabel('One-time code').fill(OTP);
+  await visit.press('Log in');
+  await back(visit);
+  await visit.close();
+});
+
+test('a headless login wants the code first, and ends on the page', async () => {
+  const visit = await rig.visit('/login#headless-14');
+  await (await visit.authenticator()).holds();
+  await visit.page.getByText(text.login.warning).waitFor();
+  await visit.press(passkey);
+  const code = visit.page.getByLabel(text.login.code);
+  await visit.page.getByText(text.errors.codeMissing).waitFor();
+  assert.ok(await code.evaluate((field) => field === document.activeElement), 'the keyboard is on the field');
+  assert.deepEqual(sent('login/passkey/begin', 'headless-14'), []);
+  await code.fill('WRNG-CODE');
+  await visit.press(passkey);
+  await visit.alert('This is not the code that the program shows');
+  await code.fill(CODE.toLowerCase());
+  await visit.press(passkey);
+  await visit.heading(text.login.done);
+  await visit.page.getByText('The program on build-box-7 goes on').waitFor();
+  await visit.sound('login-done');
+  await visit.close();
+});
+
+test('a passkey that is not there, or not unlocked, is told plainly and can be tried again', async () => {
+  const visit = await rig.visit('/login#slow-prompt-15');
+  const authenticator = await visit.authenticator();
+  await visit.press(passkey);
+  await visit.alert(text.passkeys.cancelled);
+  await authenticator.holds();
+  await authenticator.verifies(false);
+  await visit.press(passkey);
+  await visit.alert(text.passkeys.cancelled);
+  await authenticator.verifies(true);
+  await visit.press(passkey);
+  await back(visit);
+  await visit.close();
+});
+
+test('a login that was not asked for is refused for good', async () => {
+  const visit = await rig.visit('/login#loopback-16');
+  await visit.press(text.login.refuse);
+  await visit.heading(text.refused.title);
+  const focused = await visit.page.evaluate(() => document.activeElement?.tagName);
+  assert.equal(focused, 'H1', 'the keyboard and a reader continue at what is new');
+  await visit.page.reload();
+  await visit.heading(text.refused.title);
+  await visit.close();
+});
+
+test('a request expires while its page is open, and takes an open prompt with it', async () => {
+  const visit = await rig.visit('/login#short-17');
+  await visit.authenticator({ automaticPresenceSimulation: false });
+  await visit.press(passkey);
+  await visit.heading(text.expired.title);
+  await visit.close();
+});
+
+test('a proxy that would send the browser elsewhere is not followed', async () => {
+  const visit = await rig.visit('/login#hostile-18');
+  await (await visit.authenticator()).holds();
+  await visit.press(passkey);
+  await visit.alert(text.login.badRedirect);
+  assert.ok(visit.page.url().startsWith(rig.mock.origin));
+  await visit.close();
+});
+
+test('an outage of the cluster is told, and the page can be asked again', async () => {
+  const visit = await rig.visit('/login#outage-19');
+  await visit.heading(text.trouble.title);
+  await visit.press(text.again);
+  await visit.heading('Log in to harbour');
+  await visit.close();
+});
+
+test('another link in the same tab is another request', async () => {
+  const visit = await rig.visit('/login#loopback-20');
+  await visit.heading('Log in to harbour');
+  await visit.page.evaluate(() => (location.hash = '#headless-20'));
+  await visit.page.getByText(text.login.warning).waitFor();
+  await visit.close();
+});
+
+test('a request of the own program is approved by passkey, by code, or refused', async () => {
+  const visit = await rig.visit('/approve#approve-21');
+  await (await visit.authenticator()).holds();
+  await visit.page.getByText('blue key').waitFor();
+  await visit.press(text.approve.passkey);
+  await visit.heading(text.approve.done);
+  await visit.page.goto(`${rig.mock.origin}/approve#approve-22`);
+  await visit.press(text.approve.otpChoice);
+  await visit.page.getByLabel('One-time code').fill('000000');
+  await visit.press(text.approve.submit);
+  await visit.alert('Wrong one-time code');
+  await visit.page.getByLabel('One-time code').fill(OTP);
+  await visit.press(text.approve.submit);
+  await visit.heading(text.approve.done);
+  await visit.page.goto(`${rig.mock.origin}/approve#approve-23`);
+  await visit.press(text.approve.refuse);
+  await visit.heading(text.refused.title);
+  await visit.close();
+});
+
+test('a passkey is made once on each device', async () => {
+  const visit = await rig.visit('/enrol#enrol-24');
+  const authenticator = await visit.authenticator();
+  await visit.press(text.enrol.submit);
+  await visit.heading(text.enrol.done);
+  assert.equal(await authenticator.credentials(), 1);
+  await visit.sound('enrol-done');
+  await visit.page.goto(`${rig.mock.origin}/enrol#enrol-25`);
+  await visit.press(text.enrol.submit);
+  await visit.alert(text.passkeys.already);
+  assert.equal(await authenticator.credentials(), 1);
+  await visit.close();
+});
+
+test('a page at another address than the passkeys belong to says which setting it is', async () => {
+  const visit = await rig.visit('/enrol#otherrp-26');
+  await visit.authenticator();
+  await visit.press(text.enrol.submit);
+  await visit.alert('authentication.webauthn.rp_id');
+  await visit.close();
+});
+
+test('an invitation is accepted with a passkey, and the command to log in has the pin', async () => {
+  const pin = `sha256:${'0'.repeat(64)}`;
+  const visit = await rig.visit(`/invite/invitation-27#${pin}`);
+  await visit.authenticator();
+  await visit.page.getByText(`sallyport signup 'https://sallyport.example.com:443/invite/invitation-27#${pin}'`).waitFor();
+  await visit.press(text.invite.submit);
+  await visit.page.getByText(text.invite.nameMissing).waitFor();
+  await visit.page.getByLabel(text.invite.name).fill('blue key');
+  await visit.press(text.invite.submit);
+  await visit.heading('The account of alice is ready');
+  await visit.page.getByText(`--ca-pin ${pin}`).waitFor();
+  await visit.sound('invite-done');
+  const asked = rig.mock.asked.find(({ call }) => call === 'invite/finish');
+  assert.equal(asked?.body['name'], 'blue key');
+  assert.ok(!JSON.stringify(rig.mock.asked.map(({ body }) => body)).includes(pin), 'the pin stays in the browser');
+  await visit.close();
+});
+
+test('everything can be done by keyboard alone, and the focus is seen', async () => {
+  const visit = await rig.visit('/login#headless-28');
+  await (await visit.authenticator()).holds();
+  await visit.heading('Log in to harbour');
+  const { keyboard } = visit.page;
+  const order: string[] = [];
+  const focused = (): Promise<[string, boolean]> =>
+    visit.page.evaluate(() => {
+      const element = document.activeElement as HTMLElement;
+      const label = (element as HTMLInputElement).labels?.[0]?.textContent ?? element.textContent ?? '';
+      return [label.trim(), getComputedStyle(element).outlineStyle !== 'none'];
+    });
+  for (let step = 0; step < 4; step += 1) {
+    await keyboard.press('Tab');
+    const [label, seen] = await focused();
+    assert.ok(seen, `${label} shows no focus`);
+    order.push(label);
+  }
+  assert.deepEqual(order, [text.login.code, passkey, text.login.password, text.login.refuse]);
+  for (let step = 0; step < 3; step += 1) await keyboard.press('Shift+Tab');
+  await keyboard.type(CODE);
+  await keyboard.press('Tab');
+  await keyboard.press('Enter');
+  await visit.heading(text.login.done);
+  await visit.close();
+});

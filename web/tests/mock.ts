@@ -1,0 +1,220 @@
+// A stand-in for the proxy: its files with its headers, and its JSON calls. The id of a request says how it behaves.
+import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import type { Calls, Name } from '../src/api/types.ts';
+
+export const CODE = 'BCDF-GHJK';
+export const PASSWORD = 'correct horse battery';
+export const OTP = '123456';
+export const CLUSTER = 'harbour';
+export const ADDRESS = 'sallyport.example.com:443';
+
+/** As the proxy sends it with every page. */
+export const POLICY =
+  "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; form-action 'none'; " +
+  "base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types svelte-trusted-html";
+
+type Answer = { status: number; body: unknown };
+
+/** Something the page asked for. */
+export interface Asked {
+  readonly call: string;
+  readonly headers: IncomingMessage['headers'];
+  readonly body: Record<string, unknown>;
+}
+
+export class Mock {
+  readonly asked: Asked[] = [];
+  readonly returned: string[] = [];
+  readonly #servers: Server[] = [];
+  /** Passkeys that were made: later ones exclude them. */
+  readonly made: string[] = [];
+  readonly challenges = new Map<string, string>();
+  readonly ended = new Map<string, string>();
+  origin = '';
+  callback = '';
+
+  static async start(): Promise<Mock> {
+    const mock = new Mock();
+    mock.callback = `http://127.0.0.1:${await mock.#listen((request, response) => mock.#back(request, response))}/callback`;
+    mock.origin = `http://localhost:${await mock.#listen((request, response) => void mock.serve(request, response))}`;
+    return mock;
+  }
+
+  async close(): Promise<void> {
+    for (const server of this.#servers) {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+    }
+  }
+
+  /** Answers a call, or serves a file. */
+  async serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const path = new URL(request.url ?? '/', 'http://localhost').pathname;
+    if (path.startsWith('/web/') && request.method === 'POST') {
+      const { status, body } = await this.#answer(path.slice('/web/'.length), request);
+      response.writeHead(status, { 'content-type': 'application/json', 'cache-control': 'no-store' });
+      response.end(JSON.stringify(body));
+      return;
+    }
+    const file = /^\/web\/(app\.js|app\.css|icon\.svg)$/.exec(path)?.[1];
+    if (file) {
+      const type = { 'app.js': 'text/javascript', 'app.css': 'text/css', 'icon.svg': 'image/svg+xml' }[file];
+      response.writeHead(200, { 'content-type': type, 'content-security-policy': POLICY });
+      response.end(readFileSync(join('dist', file)));
+      return;
+    }
+    response.writeHead(200, {
+      'content-type': 'text/html; charset=utf-8',
+      'content-security-policy': POLICY,
+      'referrer-policy': 'no-referrer',
+      'cache-control': 'no-store',
+    });
+    response.end(filled(readFileSync('dist/index.html', 'utf8')));
+  }
+
+  async #listen(handle: (request: IncomingMessage, response: ServerResponse) => void): Promise<number> {
+    const server = createServer(handle);
+    this.#servers.push(server);
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    return (server.address() as AddressInfo).port;
+  }
+
+  #back(request: IncomingMessage, response: ServerResponse): void {
+    if (request.url?.startsWith('/callback')) this.returned.push(request.url);
+    response.writeHead(200, { 'content-type': 'text/html; charset=utf-8' });
+    response.end('<!doctype html><html lang="en"><title>back</title><h1>You may close this.</h1></html>');
+  }
+
+  async #answer(call: string, request: IncomingMessage): Promise<Answer> {
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(chunk as Buffer);
+    const body = JSON.parse(Buffer.concat(chunks).toString() || '{}') as Record<string, unknown>;
+    this.asked.push({ call, headers: request.headers, body });
+    if (request.headers.origin !== this.origin && this.origin) return no(403, 'foreign', 'the call is of another page');
+    const handler = HANDLERS[call as Name];
+    return handler ? (handler as (request: unknown, mock: Mock) => Answer)(body, this) : no(404, 'unknown', 'no such call');
+  }
+}
+
+/** The page as the proxy fills it in. */
+export function filled(page: string): string {
+  const noscript =
+    '<section class="card"><h1>This page needs JavaScript</h1><p class="lead">In your terminal you need no browser:</p>' +
+    '<pre><code>sallyport login</code></pre></section>';
+  return page
+    .replaceAll('{{cluster}}', CLUSTER)
+    .replaceAll('{{address}}', ADDRESS)
+    .replaceAll('{{title}}', 'Sallyport')
+    .replaceAll('{{noscript}}', noscript);
+}
+
+const yes = (body: unknown): Answer => ({ status: 200, body });
+const no = (status: number, code: string, message: string): Answer => ({ status, body: { error: { code, message } } });
+const client = { host_name: 'build-box-7', address: '203.0.113.5', time: '2026-11-26T10:41:00Z' };
+
+function described<B>(id: string, mock: Mock, body: B): Answer {
+  if (id.startsWith('unknown')) return no(404, 'unknown', 'no such request');
+  if (id.startsWith('outage') && mock.asked.filter((asked) => asked.body['id'] === id).length < 2) {
+    return no(503, 'unavailable', 'the proxy cannot reach the authority of the cluster; try again in a minute');
+  }
+  const state = mock.ended.get(id) ?? ['expired', 'refused', 'used'].find((word) => id.startsWith(word)) ?? 'pending';
+  const expires_in = id.startsWith('short') ? 1 : 600;
+  return yes({ ...body, state, expires_in });
+}
+
+function assertion(id: string, mock: Mock): Answer {
+  const challenge = randomBytes(32).toString('base64url');
+  mock.challenges.set(id, challenge);
+  const timeout = id.startsWith('slow') ? 1000 : 30_000;
+  return yes({ public_key: { challenge, rpId: 'localhost', allowCredentials: [], userVerification: 'required', timeout } });
+}
+
+function creation(id: string, mock: Mock): Answer {
+  const challenge = randomBytes(32).toString('base64url');
+  mock.challenges.set(id, challenge);
+  return yes({
+    public_key: {
+      challenge,
+      rp: { id: id.startsWith('otherrp') ? 'example.com' : 'localhost', name: CLUSTER },
+      user: { id: randomBytes(64).toString('base64url'), name: 'alice', displayName: 'alice' },
+      pubKeyCredParams: [-7, -8, -257].map((alg) => ({ type: 'public-key', alg })),
+      excludeCredentials: mock.made.map((one) => ({ type: 'public-key', id: one })),
+      authenticatorSelection: { residentKey: 'required', requireResidentKey: true, userVerification: 'required' },
+      attestation: 'none',
+      timeout: 30_000,
+    },
+  });
+}
+
+/** Whether a response is over the challenge that was given out; signatures are the real authority's to check. */
+function proves(id: string, mock: Mock, response: unknown): boolean {
+  const said = response as { rawId?: string; response?: { clientDataJSON?: string } };
+  const data = JSON.parse(Buffer.from(said.response?.clientDataJSON ?? '', 'base64url').toString() || '{}') as Record<string, unknown>;
+  const challenge = mock.challenges.get(id);
+  mock.challenges.delete(id);
+  return typeof said.rawId === 'string' && challenge !== undefined && data['challenge'] === challenge && data['origin'] === mock.origin;
+}
+
+function proven(id: string, mock: Mock): Answer {
+  mock.ended.set(id, 'proven');
+  if (id.startsWith('headless')) return yes({ redirect: null });
+  return yes({ redirect: id.startsWith('hostile') ? 'https://attacker.example/callback?code=x' : `${mock.callback}?code=one-time` });
+}
+
+function refused(id: string, mock: Mock): Answer {
+  mock.ended.set(id, 'refused');
+  return yes({});
+}
+
+const wrong = no(401, 'wrong', 'the passkey is of no user of this cluster; use another one');
+const wrongCode = no(401, 'wrong', 'this is not the code that the program shows; look at the terminal again');
+
+const HANDLERS: { [N in Name]: (request: Calls[N]['request'], mock: Mock) => Answer } = {
+  'login/describe': ({ id }, mock) =>
+    described(id, mock, {
+      cluster: CLUSTER,
+      client,
+      redirect: id.startsWith('headless') ? 'headless' : 'loopback',
+      methods: { passkey: !/^(onlypass|nothing)/.test(id), password: !/^(onlykey|nothing)/.test(id) },
+      user: null,
+    }),
+  'login/passkey/begin': ({ id, code }, mock) => (id.startsWith('headless') && code !== CODE ? wrongCode : assertion(id, mock)),
+  'login/passkey/finish': ({ id, response }, mock) => (proves(id, mock, response) ? proven(id, mock) : wrong),
+  'login/password': ({ id, code, user, password, otp }, mock) => {
+    if (id.startsWith('headless') && code !== CODE) return wrongCode;
+    const right = user === 'alice' && password === PASSWORD && otp === OTP;
+    return right ? proven(id, mock) : no(401, 'wrong', 'wrong user name, password or one-time code');
+  },
+  'login/refuse': ({ id }, mock) => refused(id, mock),
+  'approve/describe': ({ id }, mock) =>
+    described(id, mock, {
+      cluster: CLUSTER,
+      user: 'alice',
+      purpose: ['remove-factor', 'recovery-codes'].find((purpose) => id.startsWith(purpose)) ?? 'add-factor',
+      details: [
+        { label: 'Kind', value: 'passkey' },
+        { label: 'Name', value: 'blue key' },
+      ],
+      client,
+      methods: { passkey: !/^(onlyotp|nothing)/.test(id), otp: !/^(onlykey|nothing)/.test(id) },
+    }),
+  'approve/passkey/begin': ({ id }, mock) => assertion(id, mock),
+  'approve/passkey/finish': ({ id, response }, mock) => (proves(id, mock, response) ? yes({}) : wrong),
+  'approve/otp': ({ otp }) => (otp === OTP ? yes({}) : no(401, 'wrong', 'wrong one-time code; wait for the next one')),
+  'approve/refuse': ({ id }, mock) => refused(id, mock),
+  'enrol/describe': ({ id }, mock) => described(id, mock, { cluster: CLUSTER, user: 'alice', name: 'blue key' }),
+  'enrol/begin': ({ id }, mock) => creation(id, mock),
+  'enrol/finish': ({ id, response }, mock) => {
+    if (!proves(id, mock, response)) return wrong;
+    mock.made.push(String(response['rawId']));
+    return yes({ name: 'blue key' });
+  },
+  'invite/describe': ({ token }, mock) =>
+    described(token, mock, { cluster: CLUSTER, user: 'alice', methods: { passkey: !token.startsWith('nokeys'), password: true } }),
+  'invite/begin': ({ token }, mock) => creation(token, mock),
+  'invite/finish': ({ token, response }, mock) => (proves(token, mock, response) ? yes({ user: 'alice' }) : wrong),
+};

@@ -1,0 +1,178 @@
+import assert from 'node:assert/strict';
+import { afterEach, mock, test } from 'node:test';
+import contract from '../../src/api/contract.json';
+import { sentence } from '../../src/api/call.ts';
+import { Approve } from '../../src/pages/approve.svelte.ts';
+import { Invite } from '../../src/pages/invite.svelte.ts';
+import { Login } from '../../src/pages/login.svelte.ts';
+import { text } from '../../src/text.ts';
+
+interface Sent {
+  path: string;
+  body: Record<string, unknown>;
+}
+
+/** What the proxy answers, one after another; what was sent is kept. */
+function proxy(...answers: (object | { status: number; body: unknown } | Error)[]): Sent[] {
+  const sent: Sent[] = [];
+  mock.method(globalThis, 'fetch', async (path: string, { body }: { body: string }) => {
+    sent.push({ path, body: JSON.parse(body) as Record<string, unknown> });
+    const answer = answers.shift();
+    if (answer === undefined) throw new Error(`nothing is answered to ${path}`);
+    if (answer instanceof Error) throw answer;
+    if ('status' in answer && 'body' in answer) return Response.json(answer.body, { status: Number(answer.status) });
+    return Response.json(answer);
+  });
+  return sent;
+}
+const refusal = (status: number, code: string, message = 'not this'): object => ({ status, body: { error: { code, message } } });
+afterEach(() => mock.restoreAll());
+
+const described = contract['login/describe'].answer;
+const id = 'AAAAAAAAAAAAAAAAAAAAAA';
+
+test('a link without an id asks nothing', async () => {
+  const sent = proxy();
+  const login = new Login(null, () => assert.fail());
+  await login.load();
+  assert.equal(login.stage, 'missing');
+  assert.deepEqual(sent, []);
+});
+
+test('a login by password returns to the program', async () => {
+  const sent = proxy(described, { redirect: 'http://127.0.0.1:4000/callback?code=a' });
+  const went: string[] = [];
+  const login = new Login(id, (to) => went.push(to));
+  await login.load();
+  assert.equal(login.stage, 'open');
+  login.user = ' alice ';
+  login.password = ' with spaces ';
+  login.otp = '123 456';
+  await login.withPassword();
+  assert.equal(login.stage, 'done');
+  assert.deepEqual(went, ['http://127.0.0.1:4000/callback?code=a']);
+  assert.deepEqual(sent[1], {
+    path: '/web/login/password',
+    body: { id, user: 'alice', password: ' with spaces ', otp: '123456' },
+  });
+  assert.equal(login.password, '', 'the password is not kept');
+  login.close();
+});
+
+test('a redirect that leaves this machine is not followed', async () => {
+  proxy(described, { redirect: 'https://attacker.example/callback?code=a' });
+  const login = new Login(id, () => assert.fail());
+  await login.load();
+  [login.user, login.password] = ['alice', 'x'];
+  await login.withPassword();
+  assert.equal(login.stage, 'open');
+  assert.equal(login.problem, text.login.badRedirect);
+  login.close();
+});
+
+test('what is not filled in is said at its field, and nothing is sent', async () => {
+  const sent = proxy({ ...described, redirect: 'headless' });
+  const login = new Login(id, () => assert.fail());
+  await login.load();
+  await login.withPassword();
+  assert.deepEqual(Object.keys(login.wrong), ['code', 'user', 'password']);
+  await login.withPasskey();
+  assert.deepEqual(Object.keys(login.wrong), ['code']);
+  assert.equal(sent.length, 1);
+  login.close();
+});
+
+test('a headless login sends the code as it is shown, and ends on the page', async () => {
+  const sent = proxy({ ...described, redirect: 'headless' }, { redirect: null });
+  const login = new Login(id, () => assert.fail());
+  await login.load();
+  [login.code, login.user, login.password] = [' bcdf-ghjk ', 'alice', 'x'];
+  await login.withPassword();
+  assert.equal(sent[1]?.body['code'], 'BCDF-GHJK');
+  assert.equal(login.stage, 'done');
+  assert.equal(login.back, null);
+});
+
+test('states and errors of a request have pages of their own', async () => {
+  for (const [state, stage] of [['refused', 'refused'], ['used', 'used'], ['proven', 'used'], ['expired', 'expired'], ['new-one', 'used']] as const) {
+    proxy({ ...described, state });
+    const login = new Login(id, () => assert.fail());
+    await login.load();
+    assert.equal(login.stage, stage, state);
+    login.close();
+    mock.restoreAll();
+  }
+  for (const [code, stage] of [['unknown', 'unknown'], ['expired', 'expired'], ['ended', 'used'], ['unavailable', 'trouble']] as const) {
+    proxy(refusal(500, code));
+    const login = new Login(id, () => assert.fail());
+    await login.load();
+    assert.equal(login.stage, stage, code);
+    mock.restoreAll();
+  }
+});
+
+test('a request that expires while the page is open says so', async () => {
+  proxy({ ...described, expires_in: 60 });
+  const timers: { act: () => void; after: number }[] = [];
+  mock.method(globalThis, 'setTimeout', (act: () => void, after: number) => timers.push({ act, after }));
+  const login = new Login(id, () => assert.fail());
+  await login.load();
+  assert.equal(login.stage, 'open');
+  timers.find(({ after }) => after === 60_000)?.act();
+  assert.equal(login.stage, 'expired');
+});
+
+test('an expiry past what a timer takes does not end the request at once', async () => {
+  proxy({ ...contract['invite/describe'].answer, expires_in: 60 * 60 * 24 * 365 });
+  const invite = new Invite('token');
+  await invite.load();
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(invite.stage, 'open');
+  invite.close();
+});
+
+test('a wrong code leaves the request open, and a second act waits for the first', async () => {
+  const sent = proxy(contract['approve/describe'].answer, refusal(401, 'wrong', 'wrong one-time code'), {});
+  const approve = new Approve(id);
+  await approve.load();
+  await approve.withOtp();
+  assert.equal(approve.wrong, text.errors.otpMissing);
+  approve.otp = '000000';
+  const [first, second] = [approve.withOtp(), approve.withOtp()];
+  assert.equal(approve.doing, text.working.otp);
+  await Promise.all([first, second]);
+  assert.equal(sent.length, 2);
+  assert.equal(approve.stage, 'open');
+  assert.equal(approve.problem, 'Wrong one-time code.');
+  await approve.withOtp();
+  assert.equal(approve.stage, 'done');
+  assert.equal(approve.problem, null);
+  approve.close();
+});
+
+test('a proxy that is away, and an answer that is none, are told plainly', async () => {
+  proxy(new TypeError('Failed to fetch'));
+  const away = new Login(id, () => assert.fail());
+  await away.load();
+  assert.equal(away.problem, text.errors.unreachable);
+  mock.restoreAll();
+  proxy({ status: 502, body: 'from something between' });
+  const odd = new Login(id, () => assert.fail());
+  await odd.load();
+  assert.equal(odd.problem, text.errors.unexpected(502));
+});
+
+test('what a page that is gone was waiting for changes nothing', async () => {
+  proxy(described);
+  const login = new Login(id, () => assert.fail());
+  const loading = login.load();
+  login.close();
+  await loading;
+  assert.equal(login.request, null);
+  assert.equal(login.problem, null);
+});
+
+test('errors of the authority become sentences', () => {
+  assert.equal(sentence('wrong code; try again'), 'Wrong code; try again.');
+  assert.equal(sentence('Is it?'), 'Is it?');
+});
