@@ -47,7 +47,7 @@ export const text = {
       'If you did not start it yourself, tell an administrator of your cluster: another person may be trying to get in as you.',
   },
   trouble: {
-    title: 'The cluster could not be asked',
+    title: 'This did not work',
   },
   login: {
     title: (cluster: string) => `Log in to ${cluster}`,
@@ -155,7 +155,7 @@ export const text = {
     already: 'This device or key has a passkey for your account already. Use another one, or log in with the one it has.',
     unusable: 'This passkey cannot be used here. Try another one.',
     otherAddress:
-      'Passkeys of this cluster belong to another address than the one in your address bar. Open the page by the address that your administrator gave you; the settings are authentication.webauthn.rp_id and origins.',
+      'Passkeys of this cluster belong to another address than the one in your address bar. Open the page by the address that your administrator gave you; the settings are auth.authentication.webauthn.rp_id and origins.',
     noKind: 'This device or key makes no kind of passkey that the cluster accepts. Use another one.',
     noVerification: 'This key cannot check that it is you. Give it a PIN or a fingerprint first, or use another one.',
     failed: 'The browser could not use the passkey. Try again, or use another one.',

@@ -170,8 +170,8 @@ function refused(id: string, mock: Mock): Answer {
   return yes({});
 }
 
-const wrong = no(401, 'wrong', 'the passkey is of no user of this cluster; use another one');
-const wrongCode = no(401, 'wrong', 'this is not the code that the program shows; look at the terminal again');
+const wrong = no(403, 'wrong', 'the passkey is of no user of this cluster; use another one');
+const wrongCode = no(403, 'wrong', 'this is not the code that the program shows; look at the terminal again');
 
 const HANDLERS: { [N in Name]: (request: Calls[N]['request'], mock: Mock) => Answer } = {
   'login/describe': ({ id }, mock) =>
@@ -187,7 +187,7 @@ const HANDLERS: { [N in Name]: (request: Calls[N]['request'], mock: Mock) => Ans
   'login/password': ({ id, code, user, password, otp }, mock) => {
     if (id.startsWith('headless') && code !== CODE) return wrongCode;
     const right = user === 'alice' && password === PASSWORD && otp === OTP;
-    return right ? proven(id, mock) : no(401, 'wrong', 'wrong user name, password or one-time code');
+    return right ? proven(id, mock) : no(403, 'wrong', 'wrong user name, password or one-time code');
   },
   'login/refuse': ({ id }, mock) => refused(id, mock),
   'approve/describe': ({ id }, mock) =>
@@ -204,7 +204,7 @@ const HANDLERS: { [N in Name]: (request: Calls[N]['request'], mock: Mock) => Ans
     }),
   'approve/passkey/begin': ({ id }, mock) => assertion(id, mock),
   'approve/passkey/finish': ({ id, response }, mock) => (proves(id, mock, response) ? yes({}) : wrong),
-  'approve/otp': ({ otp }) => (otp === OTP ? yes({}) : no(401, 'wrong', 'wrong one-time code; wait for the next one')),
+  'approve/otp': ({ otp }) => (otp === OTP ? yes({}) : no(403, 'wrong', 'wrong one-time code; wait for the next one')),
   'approve/refuse': ({ id }, mock) => refused(id, mock),
   'enrol/describe': ({ id }, mock) => described(id, mock, { cluster: CLUSTER, user: 'alice', name: 'blue key' }),
   'enrol/begin': ({ id }, mock) => creation(id, mock),

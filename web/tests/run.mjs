@@ -42,6 +42,6 @@ if (kind === 'dev') {
   await import(pathToFileURL(join(out, 'dev.mjs')).href);
 } else {
   const built = readdirSync(out).filter((name) => name.endsWith('.mjs')).map((name) => join(out, name));
-  const run = spawnSync(process.execPath, ['--enable-source-maps', '--test', ...only, ...built], { stdio: 'inherit' });
+  const run = spawnSync(process.execPath, ['--enable-source-maps', '--test', '--test-reporter=spec', ...only, ...built], { stdio: 'inherit' });
   process.exit(run.status ?? 1);
 }

@@ -53,7 +53,7 @@ const STATES: State[] = [
   { name: 'login-expired', path: '/login#expired-1', heading: 'This request has expired' },
   { name: 'login-used', path: '/login#used-1234', heading: 'This request was answered already' },
   { name: 'login-unknown', path: '/login#unknown-1', heading: 'There is no such request' },
-  { name: 'login-outage', path: '/login#outage-1', heading: 'The cluster could not be asked' },
+  { name: 'login-outage', path: '/login#outage-1', heading: 'This did not work' },
   { name: 'login-incomplete', path: '/login', heading: 'This link is not complete' },
   { name: 'approve', path: '/approve#approve-1', heading: 'Confirm a new factor' },
   { name: 'approve-removal', path: '/approve#remove-factor-1', heading: 'Confirm the removal of a factor' },

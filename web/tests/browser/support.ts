@@ -70,7 +70,7 @@ export class Visit {
     this.page = page;
     page.on('console', (message) => {
       // A refusal of the proxy's is an answer, and the browser notes it.
-      const refused = /the server responded with a status of (401|404|503)/.test(message.text());
+      const refused = /the server responded with a status of (403|404|503)/.test(message.text());
       if (message.type() === 'error' && !refused) this.complaints.push(message.text());
     });
     page.on('pageerror', (error) => this.complaints.push(String(error)));
