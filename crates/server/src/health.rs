@@ -154,7 +154,7 @@ enum Shape {
 }
 
 /// Every metric of a process; docs/operations.md lists the same.
-const METRICS: [(Shape, &str, &str); 35] = [
+const METRICS: [(Shape, &str, &str); 36] = [
     (Shape::Counter, "sallyport_connections_total", "Connections, by what they speak (`kind`)."),
     (Shape::Gauge, "sallyport_connections_open", "Open connections."),
     (
@@ -189,6 +189,11 @@ const METRICS: [(Shape, &str, &str); 35] = [
     (Shape::Counter, "sallyport_tunnels_total", "Tunnels that agents have opened."),
     (Shape::Counter, "sallyport_tunnel_streams_total", "Streams opened on tunnels."),
     (Shape::Counter, "sallyport_bytes_total", "Bytes of SSH ciphertext carried (`direction`)."),
+    (
+        Shape::Counter,
+        "sallyport_page_calls_refused_total",
+        "Calls of browsers' pages that the proxy refused by itself (`reason`).",
+    ),
     (Shape::Counter, "sallyport_authority_calls_total", "Calls to the authority (`method`, `result`)."),
     (
         Shape::Counter,

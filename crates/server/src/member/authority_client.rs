@@ -19,6 +19,7 @@ use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::databases_client::DatabasesClient;
 use sallyport_wire::v1::fleet_client::FleetClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
+use sallyport_wire::v1::web_client::WebClient;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::transport::{Channel, Endpoint};
@@ -40,6 +41,9 @@ const IN_PROCESS_BUFFER_BYTES: usize = 256 * 1024;
 const WINDOW_BYTES: u32 = 1024 * 1024;
 /// Longest single message from the authority: a role or trust bundle is kilobytes.
 const MESSAGE_LIMIT_BYTES: usize = 4 * 1024 * 1024;
+
+/// Longest answer for a page: the options of a ceremony, with the credentials that a user has.
+const PAGE_ANSWER_LIMIT_BYTES: usize = 256 * 1024;
 
 /// Where the authority is.
 #[derive(Clone)]
@@ -176,6 +180,11 @@ impl AuthorityClient {
     /// The service for administration, of which hosts may use little.
     pub(crate) fn admin(&self) -> AdminClient<Telling> {
         AdminClient::new(self.channel())
+    }
+
+    /// The service for browsers at a proxy's pages.
+    pub(crate) fn web(&self) -> WebClient<Telling> {
+        WebClient::new(self.channel()).max_decoding_message_size(PAGE_ANSWER_LIMIT_BYTES)
     }
 
     fn channel(&self) -> Telling {

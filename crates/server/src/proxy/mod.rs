@@ -22,6 +22,7 @@ pub(crate) mod servers;
 pub(crate) mod transport;
 mod upstream;
 pub(crate) mod watcher;
+mod web;
 mod well_known;
 
 #[cfg(test)]
@@ -265,7 +266,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
             response
         })
         .service(transport);
-    let routes = public::routes(Arc::clone(&view), &shown, health)
+    let routes = public::routes(Arc::clone(&view), &shown, &membership.public_names, client.clone(), health)
         .service("/sallyport.v1.Transport/{*method}", transport);
     debug!(paths = ?routes.paths(), "the public address serves");
     #[cfg(test)]

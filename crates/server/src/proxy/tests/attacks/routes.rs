@@ -18,8 +18,14 @@ const TRANSPORT: &str = "/sallyport.v1.Transport/{*method}";
 
 /// The paths of the public address as the router has them, one that fits, and what GET and HEAD answer there. Any other method
 /// is not allowed (405).
-const PUBLIC: [(&str, &str, u16); 11] = [
+const PUBLIC: [(&str, &str, u16); 17] = [
     ("/", "/", 200),
+    ("/login", "/login", 200),
+    ("/approve", "/approve", 200),
+    ("/enrol", "/enrol", 200),
+    ("/web/app.js", "/web/app.js?v=0", 200),
+    ("/web/app.css", "/web/app.css", 200),
+    ("/web/icon.svg", "/web/icon.svg", 200),
     ("/invite/{token}", "/invite/abc123", 200),
     ("/invite/{token}", "/invite/%3Cscript%3E", 404),
     ("/ca/{kind}/{format}", "/ca/user/openssh", 200),
@@ -34,11 +40,37 @@ const PUBLIC: [(&str, &str, u16); 11] = [
     (TRANSPORT, "/sallyport.v1.Transport/ProxySsh", 0),
 ];
 
+/// The calls of pages, which are refused to those who send no origin (403). Any method but POST is not allowed (405).
+const CALLS: [&str; 16] = [
+    "/web/login/describe",
+    "/web/login/passkey/begin",
+    "/web/login/passkey/finish",
+    "/web/login/password",
+    "/web/login/refuse",
+    "/web/approve/describe",
+    "/web/approve/passkey/begin",
+    "/web/approve/passkey/finish",
+    "/web/approve/otp",
+    "/web/approve/refuse",
+    "/web/enrol/describe",
+    "/web/enrol/begin",
+    "/web/enrol/finish",
+    "/web/invite/describe",
+    "/web/invite/begin",
+    "/web/invite/finish",
+];
+
 /// The same of the diagnostics address, which listens on loopback unless an administrator says otherwise.
 const DIAGNOSTICS: [(&str, u16); 3] = [("/healthz", 200), ("/readyz", 200), ("/metrics", 200)];
 
 /// Paths that are none, or that look like another to some software.
-const NOWHERE: [&str; 14] = [
+const NOWHERE: [&str; 20] = [
+    "/web",
+    "/web/",
+    "/web/index.html",
+    "/web/login",
+    "/login/",
+    "/web/../login",
     "/metrics",
     "/admin",
     "/index.html",
@@ -64,7 +96,7 @@ fn expected(method: &str, by_get: u16) -> u16 {
 async fn every_path_answers_a_stranger_as_the_list_says_by_every_method() {
     let rig = Rig::new().await;
     let served: BTreeSet<&str> = rig.service.paths.iter().copied().collect();
-    let listed: BTreeSet<&str> = PUBLIC.iter().map(|(route, ..)| *route).collect();
+    let listed: BTreeSet<&str> = PUBLIC.iter().map(|(route, ..)| *route).chain(CALLS).collect();
     assert_eq!(served, listed, "each path needs a row: what does it answer a stranger?");
     for (route, path, by_get) in PUBLIC {
         for method in METHODS {
@@ -79,6 +111,16 @@ async fn every_path_answers_a_stranger_as_the_list_says_by_every_method() {
             assert!(status == by_get || body.is_empty(), "{method} {path}: {text}");
         }
     }
+    for path in CALLS {
+        for method in METHODS {
+            let (status, text) = ask(&rig, method, path).await;
+            let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+            let is_told = body.contains("\"code\":\"foreign\"");
+            let expected = if method == "POST" { (403, true) } else { (405, false) };
+            assert_eq!((status, is_told), expected, "{method} {path}: {text}");
+            assert!(text.to_lowercase().contains("cache-control: no-store"), "{method} {path}: {text}");
+        }
+    }
     for path in NOWHERE {
         for method in METHODS {
             let (status, text) = ask(&rig, method, path).await;
@@ -88,9 +130,18 @@ async fn every_path_answers_a_stranger_as_the_list_says_by_every_method() {
     // Only a read is answered with what a page has to say, and no answer may be framed, sniffed or kept by accident.
     let (_, text) = ask(&rig, "GET", "/").await;
     let head = text.to_lowercase();
-    for header in
-        ["content-security-policy: default-src 'none'", "x-frame-options: deny", "cache-control: no-store"]
-    {
+    for header in [
+        "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' \
+         data:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types \
+         svelte-trusted-html\r\n",
+        "x-content-type-options: nosniff",
+        "x-frame-options: deny",
+        "referrer-policy: no-referrer",
+        "cross-origin-opener-policy: same-origin",
+        "cross-origin-resource-policy: same-origin",
+        "strict-transport-security: max-age=31536000",
+        "cache-control: no-store",
+    ] {
         assert!(head.contains(header), "{header}: {text}");
     }
 }
