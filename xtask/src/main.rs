@@ -15,6 +15,7 @@ mod setup;
 mod structure;
 mod surface;
 mod test;
+mod web;
 
 use std::process::ExitCode;
 
@@ -29,6 +30,7 @@ cargo xtask circles         show the files that take from each other in circles,
 cargo xtask check-surface   fail on a method of the API whose fields, bounds and tests docs/surface.md does not name
 cargo xtask took STEP SECONDS [--record]
                             say what a step took beside what xtask/loop.txt has of it
+cargo xtask web             check and test the web front end, and that web/dist comes from its sources
 cargo xtask deny            fail on a banned crate or licence (the rules of deny.toml)
 ";
 
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         "circles" => structure::show(),
         "check-surface" => surface::run(),
         "deny" => deny::run(),
+        "web" => web::run(),
         _ => {
             eprint!("{}{}{USAGE}", test::USAGE, fuzz::USAGE);
             return ExitCode::from(2);

@@ -20,6 +20,8 @@ const NEEDED: &[(&str, &str)] = &[
     ("openssl", "openssl"),
     ("/usr/sbin/nginx", "nginx-light"),
     ("chromium", "chromium"),
+    ("node", "nodejs"),
+    ("npm", "npm"),
     ("certutil", "libnss3-tools"),
     ("softhsm2-util", "softhsm2"),
     ("/usr/include/security/pam_appl.h", "libpam0g-dev"),
