@@ -34,6 +34,7 @@ mod other_clients;
 mod outage;
 mod own_client;
 mod pages;
+mod passkeys;
 mod people;
 mod quickstart;
 mod reach;
