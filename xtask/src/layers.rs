@@ -95,6 +95,7 @@ const LAYERS: &[Layer] = &[
             "session",
             "ssh",
             "databases",
+            "oidc",
             "protocols",
             "telemetry",
             "webauthn",

@@ -110,6 +110,19 @@ codes! {
     /// A proof was refused, or what was to be proven has ended: a wrong person, factor, code or verifier, or it was refused at the page.
     ChallengeRefused = "SP1015W", "user.challenge_refused";
 
+    /// A person logged in at an identity provider, and has a user here.
+    SsoLogin = "SP1050I", "sso.login";
+    /// A person's way through an identity provider gave no login: the reason stands in it, and what each rule of the mapping came to.
+    SsoRefused = "SP1050W", "sso.refused";
+    /// A login was sent to an identity provider.
+    SsoBegun = "SP1051I", "sso.begun";
+    /// An identity provider told that a person has logged out there: their logins here ended.
+    SsoLogout = "SP1052I", "sso.logout";
+    /// What was told of a logout was not taken: it is not the identity provider's, or was taken before.
+    SsoLogoutRefused = "SP1052W", "sso.logout_refused";
+    /// An administrator tried a connector with a login of theirs; nothing of it was kept.
+    SsoTested = "SP1053I", "sso.tested";
+
     /// A certificate was issued to a user.
     CertIssued = "SP1100I", "cert.issued";
     /// Certificates were issued to a host.
@@ -135,6 +148,12 @@ codes! {
     SessionPolicySet = "SP1215I", "session_policy.set";
     /// The cluster's session policy was removed: only roles and defaults count.
     SessionPolicyDeleted = "SP1216I", "session_policy.deleted";
+    /// A connector of single sign-on was created.
+    ConnectorCreated = "SP1217I", "oidc.created";
+    /// A connector of single sign-on was changed.
+    ConnectorUpdated = "SP1218I", "oidc.updated";
+    /// A connector of single sign-on was deleted.
+    ConnectorDeleted = "SP1219I", "oidc.deleted";
     /// A join token was made.
     TokenCreated = "SP1220I", "token.created";
     /// A join token was withdrawn.

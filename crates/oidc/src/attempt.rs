@@ -26,6 +26,9 @@ pub struct Attempt {
     nonce: String,
     verifier: String,
     issuer: String,
+    /// The provider has announced that its answers name it.
+    #[serde(default)]
+    named: bool,
     #[serde(with = "time::serde::rfc3339")]
     expires: OffsetDateTime,
 }
@@ -69,8 +72,23 @@ impl Attempt {
             nonce: secret()?,
             verifier: secret()?,
             issuer: issuer.to_owned(),
+            named: false,
             expires: now + ATTEMPT_LIFETIME,
         })
+    }
+
+    /// The same, where the provider has announced that its answers name it
+    /// ([`Discovery::names_itself`](crate::Discovery)): then an answer without a name is refused.
+    #[must_use]
+    pub fn named(mut self, names_itself: bool) -> Self {
+        self.named = names_itself;
+        self
+    }
+
+    /// The issuer that it is for.
+    #[must_use]
+    pub fn issuer(&self) -> &str {
+        &self.issuer
     }
 
     /// `state` of the request.
@@ -100,7 +118,8 @@ impl Attempt {
     /// Takes the answer: `state` and, where the provider gives it, `iss` (RFC 9207), against mixing up two providers.
     ///
     /// # Errors
-    /// [`OidcError::StateMismatch`], [`OidcError::WrongIssuer`] and [`OidcError::AttemptExpired`].
+    /// [`OidcError::StateMismatch`], [`OidcError::WrongIssuer`], [`OidcError::UnnamedAnswer`] and
+    /// [`OidcError::AttemptExpired`].
     pub fn answer(
         self,
         state: &str,
@@ -112,6 +131,10 @@ impl Attempt {
         }
         if let Some(got) = issuer.filter(|got| *got != self.issuer) {
             return Err(OidcError::WrongIssuer { got: shortened(got), expected: self.issuer });
+        }
+        // RFC 9207 §2.4: who announces it does it always.
+        if self.named && issuer.is_none() {
+            return Err(OidcError::UnnamedAnswer { expected: self.issuer });
         }
         if now >= self.expires {
             return Err(OidcError::AttemptExpired { ended: self.expires });

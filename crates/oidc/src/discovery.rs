@@ -27,6 +27,8 @@ pub struct Discovery {
     pub end_session_endpoint: Option<String>,
     /// The algorithms that it signs ID tokens by, among those that are known here.
     pub algorithms: Vec<Algorithm>,
+    /// How its token endpoint wants a client to prove itself, in its words; `client_secret_basic` where it says nothing (§3).
+    pub token_auth_methods: Vec<String>,
     /// Whether its answers name it (`iss`, RFC 9207): one that does must do so always.
     pub names_itself: bool,
 }
@@ -76,6 +78,10 @@ impl Discovery {
             userinfo_endpoint: endpoint("userinfo_endpoint")?,
             end_session_endpoint: endpoint("end_session_endpoint")?,
             algorithms: algorithms(&members),
+            token_auth_methods: match members.get("token_endpoint_auth_methods_supported") {
+                None | Some(Value::Null) => vec!["client_secret_basic".to_owned()],
+                Some(_) => list(&members, "token_endpoint_auth_methods_supported").map(shortened).collect(),
+            },
             names_itself: members.get("authorization_response_iss_parameter_supported")
                 == Some(&Value::Bool(true)),
         };

@@ -207,6 +207,20 @@ pub enum OidcError {
         /// Its end.
         ended: OffsetDateTime,
     },
+    /// The answer does not say whose it is, and the provider's answers do.
+    #[error(
+        "the answer names no issuer, expected {expected:?}, which has announced that its answers name it: start again"
+    )]
+    UnnamedAnswer {
+        /// The configured issuer.
+        expected: String,
+    },
+    /// A logout token says nothing of a logout, or what only an ID token says.
+    #[error("not a logout token: {reason}")]
+    NotLogout {
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// The answer belongs to no login that this browser began.
     #[error("the answer belongs to another login: start again in one window")]
     StateMismatch,
@@ -248,6 +262,8 @@ impl OidcError {
             Self::LoginTooOld { .. } => "login_too_old",
             Self::NonceMismatch => "nonce_mismatch",
             Self::AttemptExpired { .. } => "attempt_expired",
+            Self::UnnamedAnswer { .. } => "unnamed_answer",
+            Self::NotLogout { .. } => "not_logout",
             Self::StateMismatch => "state_mismatch",
             Self::NoRandomness => "no_randomness",
         }

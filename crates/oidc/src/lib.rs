@@ -7,6 +7,7 @@
 //! * [`Provider::verify`] makes an [`IdToken`] of a token: one signature, by a key of the issuer's, over the very bytes that the
 //!   claims are read from. `none`, shared secrets and keys that tokens bring are refused. A person's [`Identity`] is the pair
 //!   of issuer and subject;
+//! * [`Provider::verify_logout`] makes a [`LogoutToken`] of what a provider says when a person has logged out there;
 //! * [`Mapping`] makes roles and traits of the claims, and says of each rule what it came to.
 //!
 //! ```
@@ -31,6 +32,7 @@ mod discovery;
 mod error;
 mod json;
 mod keys;
+mod logout;
 mod mapping;
 mod overage;
 mod path;
@@ -42,6 +44,7 @@ pub use attempt::{ATTEMPT_LIFETIME, Answered, Attempt, s256};
 pub use discovery::{Discovery, MAX_DISCOVERY_BYTES, discovery_url};
 pub use error::OidcError;
 pub use keys::{FETCH_PAUSE, KeyCache, KeySet, MAX_KEY_SET_BYTES, REFRESH};
+pub use logout::LogoutToken;
 pub use mapping::{Mapped, Mapping, Outcome, Pattern, Rule, Step};
 pub use overage::{Overage, overages};
 pub use path::{Found, MAX_VALUE_BYTES, MAX_VALUES, Path};

@@ -155,6 +155,15 @@ impl Mapping {
         })
     }
 
+    /// The claims that it looks at, each once.
+    #[must_use]
+    pub fn claims(&self) -> BTreeSet<&str> {
+        let rules = self.roles.iter().map(|rule| rule.claim.claim());
+        let roles = self.roles.iter().flat_map(|rule| &rule.roles);
+        let templates = roles.chain(self.traits.values().flatten()).flat_map(Template::claims);
+        rules.chain(templates).collect()
+    }
+
     /// What a person with these claims gets.
     #[must_use]
     pub fn apply(&self, claims: &Map<String, Value>) -> Mapped {

@@ -82,6 +82,28 @@ impl Template {
         Ok(Self { text: text.to_owned(), parts })
     }
 
+    /// The claims in it.
+    pub fn claims(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Claim(path) => Some(path.claim()),
+            Part::Text(_) => None,
+        })
+    }
+
+    /// The one text that it becomes; none where a claim is not there, or there are several texts.
+    #[must_use]
+    pub fn single(&self, claims: &Map<String, Value>) -> Option<String> {
+        let mut rendered = self.render(claims);
+        let text = rendered.texts.pop()?;
+        (rendered.texts.is_empty() && !rendered.cut).then_some(text)
+    }
+
+    /// The text where there is no claim in it.
+    #[must_use]
+    pub fn constant(&self) -> Option<&str> {
+        self.claims().next().is_none().then_some(self.text.as_str())
+    }
+
     /// The texts that it becomes.
     pub(crate) fn render(&self, claims: &Map<String, Value>) -> Rendered {
         let mut rendered = Rendered { texts: vec![String::new()], missing: None, cut: false };

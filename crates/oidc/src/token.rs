@@ -125,20 +125,10 @@ impl Provider {
         expected: Expected<'_>,
         now: OffsetDateTime,
     ) -> Result<IdToken, OidcError> {
-        let claims = self.authentic(token, keys)?;
-        // Core §3.1.3.7 step 2.
-        let issuer = text(&claims, "iss")?;
-        if issuer != self.issuer {
-            return Err(OidcError::WrongIssuer { got: shortened(issuer), expected: self.issuer.clone() });
-        }
-        let subject = text(&claims, "sub")?;
-        if subject.is_empty() || subject.len() > MAX_SUBJECT_BYTES || subject.chars().any(char::is_control) {
-            return Err(OidcError::WrongClaim {
-                claim: "sub",
-                got: format!("a text of {} bytes", subject.len()),
-                expected: "1 to 255 bytes without control characters",
-            });
-        }
+        // RFC 8725 §3.11: tokens of other kinds, such as logout+jwt and at+jwt, are not taken for this one.
+        let claims = self.authentic(token, keys, &["JWT", "JOSE"])?;
+        self.check_issuer(&claims)?;
+        let subject = subject(&claims)?;
         self.check_audience(&claims)?;
         let (expires, authenticated) = check_times(&claims, expected, now)?;
         // Step 11.
@@ -149,8 +139,22 @@ impl Provider {
         Ok(IdToken { identity, expires, authenticated, claims })
     }
 
-    /// The claims of a token whose signature is good. They are decoded from the very bytes that were verified.
-    fn authentic(&self, token: &str, keys: &KeySet) -> Result<Map<String, Value>, OidcError> {
+    /// Core §3.1.3.7 step 2.
+    pub(crate) fn check_issuer(&self, claims: &Map<String, Value>) -> Result<(), OidcError> {
+        let issuer = text(claims, "iss")?;
+        if issuer == self.issuer {
+            return Ok(());
+        }
+        Err(OidcError::WrongIssuer { got: shortened(issuer), expected: self.issuer.clone() })
+    }
+
+    /// The claims of a token of these types whose signature is good. They are decoded from the very bytes that were verified.
+    pub(crate) fn authentic(
+        &self,
+        token: &str,
+        keys: &KeySet,
+        types: &[&str],
+    ) -> Result<Map<String, Value>, OidcError> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(OidcError::TooLong { got: token.len(), limit: MAX_TOKEN_BYTES });
         }
@@ -163,7 +167,7 @@ impl Provider {
         };
         let header_members = json::object(&base64("header", header)?)
             .map_err(|reason| malformed(format!("its header: {reason}")))?;
-        let (algorithm, kid) = self.check_header(&header_members)?;
+        let (algorithm, kid) = self.check_header(&header_members, types)?;
         let signature = base64("signature", signature)?;
         let signed = token.get(..header.len() + 1 + payload.len()).unwrap_or_default();
         let key = keys.choose(kid, algorithm)?;
@@ -177,6 +181,7 @@ impl Provider {
     fn check_header<'h>(
         &self,
         header: &'h Map<String, Value>,
+        types: &[&str],
     ) -> Result<(Algorithm, Option<&'h str>), OidcError> {
         // RFC 8725 §3.10: what would have the key come from where the token says.
         for parameter in ["jwk", "jku", "x5u", "x5c"] {
@@ -193,11 +198,9 @@ impl Provider {
                 return Err(malformed(format!("its header has {parameter:?}")));
             }
         }
-        // RFC 8725 §3.11: tokens of other kinds, such as logout+jwt and at+jwt, are not taken for this one.
         match header.get("typ") {
             None => {}
-            Some(Value::String(kind))
-                if kind.eq_ignore_ascii_case("JWT") || kind.eq_ignore_ascii_case("JOSE") => {}
+            Some(Value::String(kind)) if types.iter().any(|one| kind.eq_ignore_ascii_case(one)) => {}
             Some(other) => return Err(malformed(format!("its typ is {}", shortened(&other.to_string())))),
         }
         let Some(Value::String(name)) = header.get("alg") else {
@@ -219,7 +222,7 @@ impl Provider {
     }
 
     /// Core §3.1.3.7 steps 3 to 5.
-    fn check_audience(&self, claims: &Map<String, Value>) -> Result<(), OidcError> {
+    pub(crate) fn check_audience(&self, claims: &Map<String, Value>) -> Result<(), OidcError> {
         let wrong = |got: &Value| OidcError::WrongClaim {
             claim: "aud",
             got: kind(got).to_owned(),
@@ -291,7 +294,20 @@ fn check_times(
     Ok((expires, authenticated))
 }
 
-fn text<'c>(claims: &'c Map<String, Value>, claim: &'static str) -> Result<&'c str, OidcError> {
+/// `sub` as it may be (Core §2).
+pub(crate) fn subject(claims: &Map<String, Value>) -> Result<&str, OidcError> {
+    let subject = text(claims, "sub")?;
+    if subject.is_empty() || subject.len() > MAX_SUBJECT_BYTES || subject.chars().any(char::is_control) {
+        return Err(OidcError::WrongClaim {
+            claim: "sub",
+            got: format!("a text of {} bytes", subject.len()),
+            expected: "1 to 255 bytes without control characters",
+        });
+    }
+    Ok(subject)
+}
+
+pub(crate) fn text<'c>(claims: &'c Map<String, Value>, claim: &'static str) -> Result<&'c str, OidcError> {
     match claims.get(claim) {
         Some(Value::String(text)) => Ok(text),
         None => Err(OidcError::MissingClaim { claim }),
@@ -300,7 +316,10 @@ fn text<'c>(claims: &'c Map<String, Value>, claim: &'static str) -> Result<&'c s
 }
 
 /// NumericDate (RFC 7519 §2), as whole seconds. A text, a null and a number beyond the year 9998 are none.
-fn date(claims: &Map<String, Value>, claim: &'static str) -> Result<Option<OffsetDateTime>, OidcError> {
+pub(crate) fn date(
+    claims: &Map<String, Value>,
+    claim: &'static str,
+) -> Result<Option<OffsetDateTime>, OidcError> {
     let Some(value) = claims.get(claim) else { return Ok(None) };
     value
         .as_u64()

@@ -23,6 +23,7 @@ mod local_authority;
 mod logging;
 mod member;
 mod open_files;
+mod outgoing;
 mod places;
 mod proxy;
 mod reloading;

@@ -124,13 +124,14 @@ impl Verb {
 }
 
 /// What rules of the API may name besides the kinds of resource that sessions are with.
-const OTHER_RESOURCES: [&str; 12] = [
+const OTHER_RESOURCES: [&str; 13] = [
     "access",
     "ca",
     "certificate",
     "cluster",
     "event",
     "lock",
+    "oidc",
     "recording",
     "role",
     "session",

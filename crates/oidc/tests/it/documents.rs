@@ -115,6 +115,12 @@ fn an_answer_belongs_to_the_attempt_that_it_is_for() {
     let state = attempt.state().to_owned();
     let late = attempt.expires();
     assert_eq!(attempt.answer(&state, None, late).unwrap_err().word(), "attempt_expired");
+    // RFC 9207 §2.4: of a provider that names itself, an answer without a name is another's.
+    let attempt = begin().named(true);
+    let state = attempt.state().to_owned();
+    let kept: Attempt = serde_json::from_str(&serde_json::to_string(&attempt).unwrap()).unwrap();
+    assert_eq!(kept.answer(&state, None, NOW).unwrap_err().word(), "unnamed_answer");
+    assert!(attempt.answer(&state, Some(ISSUER), NOW).is_ok());
     // Its secrets are not printed.
     let attempt = begin();
     assert!(!format!("{attempt:?}").contains(attempt.state()));

@@ -4,5 +4,6 @@
 mod documents;
 mod issuer;
 mod keys;
+mod logouts;
 mod mappings;
 mod tokens;

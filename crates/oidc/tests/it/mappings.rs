@@ -233,3 +233,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_a_mapping_looks_at_can_be_asked_for() {
+    let mapping = Mapping::parse(
+        br#"{
+            "roles": [{ "claim": "realm_access.roles", "value": "ops-*", "roles": ["{{claims.department}}", "dev"] }],
+            "traits": { "logins": ["{{claims.preferred_username}}", "fixed"] }
+        }"#,
+    )
+    .unwrap();
+    let claims: Vec<&str> = mapping.claims().into_iter().collect();
+    assert_eq!(claims, ["department", "preferred_username", "realm_access"]);
+    let template = |text| Template::parse(text).unwrap();
+    let claims = serde_json::json!({ "name": "alice", "groups": ["a", "b"] });
+    let claims = claims.as_object().unwrap();
+    assert_eq!(template("{{claims.name}}-sso").single(claims).as_deref(), Some("alice-sso"));
+    assert_eq!(template("{{claims.groups}}").single(claims), None, "two texts are no name");
+    assert_eq!(template("{{claims.other}}").single(claims), None);
+    assert_eq!((template("dev").constant(), template("{{claims.name}}").constant()), (Some("dev"), None));
+}

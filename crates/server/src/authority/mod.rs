@@ -40,6 +40,7 @@ mod rotation;
 mod secrets;
 mod services;
 mod sessions;
+mod sso;
 mod storage;
 mod streams;
 mod suites;

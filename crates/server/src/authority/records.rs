@@ -147,6 +147,18 @@ pub(crate) struct UserRecord {
     pub(crate) name: UserName,
     pub(crate) roles: Vec<RoleName>,
     pub(crate) traits: Traits,
+    /// Of a user who comes by single sign-on; none of a local one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) origin: Option<Origin>,
+}
+
+/// Who a user is at the identity provider.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Origin {
+    /// By which the user came last.
+    pub(crate) connector: String,
+    pub(crate) issuer: String,
+    pub(crate) subject: String,
 }
 
 impl Kind for UserRecord {

@@ -36,7 +36,8 @@
 //! Accounts            -> Journal Delegation Policy Identities Logins Issuance IssuedList Factors
 //! Challenges          -> Journal Policy Identities Factors Accounts   what is proven at pages
 //! CertificateRegister -> Journal Delegation Policy Identities Issuance IssuedList HostRegistry
-//! Resources           -> Journal Gate Delegation Policy Identities HostRegistry DatabaseRegister Catalogue Servers Membership Accounts
+//! Connectors          -> Journal Delegation Policy Identities Logins Accounts    single sign-on
+//! Resources           -> Journal Gate Delegation Policy Identities HostRegistry DatabaseRegister Catalogue Servers Membership Accounts Connectors
 //! api::*              -> what each method uses
 //! ```
 
@@ -99,6 +100,7 @@ use crate::authority::resources::writing::Resources;
 use crate::authority::rotation::confirmations::Confirmations;
 use crate::authority::rotation::steps::Rotations;
 use crate::authority::sessions::running::LiveSessions;
+use crate::authority::sso::connectors::Connectors;
 use crate::authority::streams::Streams;
 use crate::authority::suites::SuiteChanges;
 use crate::authority::watches::Watches;
@@ -140,6 +142,8 @@ pub(crate) struct Services {
     pub(crate) sessions: Arc<LiveSessions>,
     pub(crate) recordings: Arc<Recordings>,
     pub(crate) accounts: Arc<Accounts>,
+    #[cfg_attr(not(test), expect(dead_code, reason = "the API of pages takes it"))]
+    pub(crate) connectors: Arc<Connectors>,
     pub(crate) reserve: Arc<DiskReserve>,
     pub(crate) api: Arc<Api>,
     pub(crate) stop: CancellationToken,
@@ -278,6 +282,17 @@ impl Services {
             &issued,
             &registry,
         );
+        let connectors = Connectors::new(
+            &config,
+            &store,
+            &seal,
+            &journal,
+            &delegation,
+            &policy,
+            &identities,
+            &logins,
+            &accounts,
+        );
         let resources = Resources::new(
             &store,
             &journal,
@@ -291,6 +306,7 @@ impl Services {
             &servers,
             &membership,
             &accounts,
+            &connectors,
             &reading,
         );
         let api = Api {
@@ -417,6 +433,7 @@ impl Services {
             sessions,
             recordings,
             accounts,
+            connectors,
             reserve,
             api: Arc::new(api),
             stop,

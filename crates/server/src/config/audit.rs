@@ -36,7 +36,11 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    fn parse(text: &str) -> Result<Self, &'static str> {
+    /// Reads the address of a place.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
         let (secure, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
             (Some(rest), _) => (true, rest),
             (_, Some(rest)) => (false, rest),
@@ -61,11 +65,15 @@ impl Endpoint {
         whole.strip_suffix(usual).map_or(whole.clone(), str::to_owned)
     }
 
+    /// Whether it is on this machine.
+    pub(crate) fn is_loopback(&self) -> bool {
+        self.address.host == "localhost"
+            || self.address.host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    }
+
     /// Whether what is sent there can be read on the way.
     fn is_overheard(&self) -> bool {
-        let loopback = self.address.host == "localhost"
-            || self.address.host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-        !self.secure && !loopback
+        !self.secure && !self.is_loopback()
     }
 }
 

@@ -11,6 +11,7 @@ use tonic::Status;
 
 use crate::authority::accounts::login::Accounts;
 use crate::authority::caller::{Caller, shown};
+use crate::authority::identities::origins::{forgotten, must_be_local};
 use crate::authority::records::{CredentialRecord, InviteRecord, UserRecord};
 use crate::authority::resources::documents::{resource, user_yaml};
 use crate::authority::resources::entered::check_traits;
@@ -62,6 +63,7 @@ impl Accounts {
         let before = self.stored_user(&name, now).await?;
         if let Some(before) = &before {
             self.delegation.must_hold(caller, write.method(), &before.value).await?;
+            must_be_local(&before.value)?;
         }
         self.delegation.must_hold(caller, write.method(), &user).await?;
         let mut steps = vec![op(name.as_str(), &user, None, write).map_err(failed)?];
@@ -104,7 +106,7 @@ impl Accounts {
             request.roles.into_iter().map(RoleName::new).collect::<Result<Vec<_>, _>>().map_err(bad)?;
         let traits: Traits = request.traits.into_iter().map(|(name, values)| (name, values.values)).collect();
         check_traits(&traits)?;
-        let user = UserRecord { name, roles, traits };
+        let user = UserRecord { name, roles, traits, origin: None };
         let _changing = self.identities.change().await;
         self.check_roles(&user.roles)?;
         self.delegation.must_hold(caller, "Admin.CreateUser", &user).await?;
@@ -140,6 +142,7 @@ impl Accounts {
         let now = OffsetDateTime::now_utc();
         let user = self.stored_user(&name, now).await?.ok_or_else(missing)?;
         self.delegation.must_hold(caller, "Admin.ResetUser", &user.value).await?;
+        must_be_local(&user.value)?;
         let mut steps = self.invites_of(&name, now).await?;
         let nothing = CredentialRecord { reset_at: Some(now), ..CredentialRecord::default() };
         steps.push(typed::put(name.as_str(), &nothing, None).map_err(failed)?);
@@ -169,9 +172,13 @@ impl Accounts {
         let name = UserName::new(name).map_err(|_| missing())?;
         let _changing = self.identities.change().await;
         let now = OffsetDateTime::now_utc();
-        let user = self.stored_user(&name, now).await?.ok_or_else(missing)?;
+        let forgotten = forgotten(&self.store, &name, now).await?;
+        let Some(user) = self.stored_user(&name, now).await? else {
+            return self.free_name(caller, &name, forgotten, now).await.unwrap_or_else(|| Err(missing()));
+        };
         self.delegation.must_hold(caller, "Admin.DeleteResource", &user.value).await?;
         let mut steps = vec![typed::delete::<UserRecord>(name.as_str(), Some(user.revision))];
+        steps.extend(forgotten);
         steps.extend(self.nothing_of(&name, now).await?);
         let ended = self.logins.end_logins(caller, &name, "the account was removed", now).await?;
         steps.extend(ended.steps);
@@ -188,6 +195,28 @@ impl Accounts {
         self.journal.record_urgent(events).await
     }
 
+    /// Makes the name free of a person whose time as a user is over; none where it is nobody's.
+    async fn free_name(
+        &self,
+        caller: &Caller,
+        name: &UserName,
+        forgotten: Vec<Op>,
+        now: OffsetDateTime,
+    ) -> Option<Result<(), Status>> {
+        if forgotten.is_empty() {
+            return None;
+        }
+        if let Err(error) = self.store.backend().transact_urgent(forgotten, now).await {
+            return Some(Err(failed(error)));
+        }
+        let event = caller
+            .event(Code::UserDeleted)
+            .message(format!("user/{name}"))
+            .field("name", name.to_string())
+            .field("expired", true);
+        Some(self.journal.record_urgent(vec![event]).await)
+    }
+
     async fn stored_user(
         &self,
         name: &UserName,
@@ -197,7 +226,7 @@ impl Accounts {
     }
 
     /// Steps that remove every password, second factor and link under this name.
-    async fn nothing_of(&self, name: &UserName, now: OffsetDateTime) -> Result<Vec<Op>, Status> {
+    pub(crate) async fn nothing_of(&self, name: &UserName, now: OffsetDateTime) -> Result<Vec<Op>, Status> {
         let mut steps = self.invites_of(name, now).await?;
         steps.extend(removed(name.as_str(), &CredentialRecord::default()).map_err(failed)?);
         steps.extend(self.factors.nothing_of(name, now).await?.0);

@@ -2,3 +2,4 @@
 
 pub(crate) mod known;
 pub(crate) mod logins;
+pub(crate) mod origins;

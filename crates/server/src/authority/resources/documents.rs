@@ -18,11 +18,12 @@ use crate::authority::caller::shown;
 use crate::authority::catalogue::kept::Kept as _;
 use crate::authority::hosts::server_document::document;
 use crate::authority::hosts::server_document::{NodeDocument, SUB_KIND};
-use crate::authority::records::{NodeRecord, TokenRecord, UserRecord};
+use crate::authority::records::{NodeRecord, Origin, TokenRecord, UserRecord};
+use crate::authority::sso::document::{Connector, KIND as CONNECTOR};
 
 /// Kinds that the API knows.
 pub(crate) static KINDS: LazyLock<Vec<&str>> = LazyLock::new(|| {
-    let others = ["lock", "role", "session_policy", "token", "user"].into_iter();
+    let others = ["lock", "oidc", "role", "session_policy", "token", "user"].into_iter();
     let mut kinds: Vec<&str> = others.chain(Kind::ALL.iter().map(|kind| kind.row().document)).collect();
     kinds.sort_unstable();
     kinds
@@ -30,7 +31,7 @@ pub(crate) static KINDS: LazyLock<Vec<&str>> = LazyLock::new(|| {
 
 /// Kinds of documents, for a message; tokens are made without one.
 fn written_kinds() -> String {
-    let kinds: Vec<&str> = ["role", "user", "lock"]
+    let kinds: Vec<&str> = ["role", "user", "lock", "oidc"]
         .into_iter()
         .chain(Kind::ALL.iter().map(|kind| kind.row().document))
         .collect();
@@ -44,6 +45,7 @@ pub(crate) enum Document {
     User(UserRecord),
     Lock(Lock),
     SessionPolicy(Box<SessionPolicy>),
+    Connector(Box<Connector>),
     Node(Box<NodeDocument>),
     Database(Box<Database>),
     Listed(Box<Listed>),
@@ -56,6 +58,7 @@ impl Document {
             Self::User(_) => "user",
             Self::Lock(_) => "lock",
             Self::SessionPolicy(_) => "session_policy",
+            Self::Connector(_) => CONNECTOR,
             Self::Node(_) => "node",
             Self::Database(_) => Kind::Database.row().document,
             Self::Listed(listed) => listed.kind.row().document,
@@ -68,6 +71,7 @@ impl Document {
             Self::User(user) => user.name.to_string(),
             Self::Lock(lock) => lock.name.clone(),
             Self::SessionPolicy(_) => SESSION_POLICY_NAME.to_owned(),
+            Self::Connector(connector) => connector.name.to_string(),
             Self::Node(node) => node.name.to_string(),
             Self::Database(database) => database.name.to_string(),
             Self::Listed(listed) => listed.name.to_string(),
@@ -138,6 +142,9 @@ pub(crate) fn read(kind: &str, text: &Text) -> Result<Document, Status> {
         "session_policy" => {
             SessionPolicy::parse(text).map(|policy| Document::SessionPolicy(Box::new(policy))).map_err(wrong)
         }
+        CONNECTOR => {
+            Connector::parse(text).map(|connector| Document::Connector(Box::new(connector))).map_err(wrong)
+        }
         "token" => Err(Status::invalid_argument("tokens are made with: sallyport admin tokens add")),
         "node" => document(text).map(|node| Document::Node(Box::new(node))).map_err(wrong),
         "db" => Database::parse(text).map(|database| Document::Database(Box::new(database))).map_err(wrong),
@@ -173,11 +180,19 @@ fn user_of(top: &Section<'_>, problems: &mut Problems) -> Option<UserRecord> {
     if name.is_none() && metadata.is_none_or(|metadata| metadata.present("name").is_none()) {
         problems.push(top.at(), "metadata.name", "is missing", "write metadata: with name: below it");
     }
-    let spec = top.section("spec", &["roles", "traits"], problems);
+    let spec = top.section("spec", &["roles", "traits", "origin"], problems);
     let Some(spec) = spec else {
         problems.push(top.at(), "spec", "is missing", "write spec: with roles: [...] below it");
         return None;
     };
+    if spec.present("origin").is_some() {
+        problems.push(
+            spec.place("origin"),
+            "spec.origin",
+            "is of a user who comes by single sign-on, and is not written",
+            "change the mapping of the connector; or leave it out, and choose another name, for a local user",
+        );
+    }
     let roles = spec.several("roles", "write names of roles", problems, |text| RoleName::new(text));
     let mut traits = Traits::new();
     if let Some(value) = spec.present("traits") {
@@ -212,7 +227,7 @@ fn user_of(top: &Section<'_>, problems: &mut Problems) -> Option<UserRecord> {
             ),
         }
     }
-    Some(UserRecord { name: name?, roles, traits })
+    Some(UserRecord { name: name?, roles, traits, origin: None })
 }
 
 pub(crate) fn resource(
@@ -258,9 +273,15 @@ pub(crate) fn user_yaml(user: &UserRecord) -> String {
         roles: Vec<&'a str>,
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         traits: &'a Traits,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        origin: Option<&'a Origin>,
     }
     let roles = user.roles.iter().map(RoleName::as_str).collect();
-    write("user", Named { name: user.name.as_str() }, Some(Spec { roles, traits: &user.traits }))
+    write(
+        "user",
+        Named { name: user.name.as_str() },
+        Some(Spec { roles, traits: &user.traits, origin: user.origin.as_ref() }),
+    )
 }
 
 pub(crate) fn token_yaml(name: &str, token: &TokenRecord) -> String {

@@ -19,7 +19,11 @@ pub(crate) fn check_document(document: &Document) -> Result<(), Status> {
         }
         Document::User(user) => check_traits(&user.traits),
         Document::Listed(listed) => texts([("the description", listed.description.as_str())]),
-        Document::Role(_) | Document::SessionPolicy(_) | Document::Node(_) | Document::Database(_) => Ok(()),
+        Document::Role(_)
+        | Document::SessionPolicy(_)
+        | Document::Connector(_)
+        | Document::Node(_)
+        | Document::Database(_) => Ok(()),
     }
 }
 

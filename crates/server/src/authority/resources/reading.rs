@@ -13,6 +13,8 @@ use crate::authority::records::{
 };
 use crate::authority::resources::documents::{node_yaml, resource, token_yaml, user_yaml};
 use crate::authority::resources::writing::Resources;
+use crate::authority::sso::document::KIND as CONNECTOR;
+use crate::authority::sso::records::ConnectorRecord;
 use crate::authority::storage::storage;
 
 fn is_listed(kind: &str) -> bool {
@@ -48,10 +50,15 @@ impl Resources {
                 let found = found.ok_or_else(missing)?;
                 Ok(resource(kind, name, found.revision, None, found.value.yaml))
             }
+            CONNECTOR => {
+                let found = self.store.get::<ConnectorRecord>(name, now).await.map_err(failed)?;
+                let found = found.ok_or_else(missing)?;
+                Ok(resource(kind, name, found.revision, None, found.value.yaml))
+            }
             "user" => {
                 let found =
                     self.store.get::<UserRecord>(name, now).await.map_err(failed)?.ok_or_else(missing)?;
-                Ok(resource(kind, name, found.revision, None, user_yaml(&found.value)))
+                Ok(resource(kind, name, found.revision, found.expires, user_yaml(&found.value)))
             }
             "token" => {
                 let found =
@@ -114,10 +121,17 @@ impl Resources {
                     found.push((one.name, resource));
                 }
             }
+            CONNECTOR => {
+                for one in self.store.list::<ConnectorRecord>(after, limit, now).await.map_err(failed)? {
+                    let resource = resource(kind, &one.name, one.revision, None, one.value.yaml);
+                    found.push((one.name, resource));
+                }
+            }
             "user" => {
                 for one in self.store.list::<UserRecord>(after, limit, now).await.map_err(failed)? {
                     let yaml = user_yaml(&one.value);
-                    found.push((one.name.clone(), resource(kind, &one.name, one.revision, None, yaml)));
+                    found
+                        .push((one.name.clone(), resource(kind, &one.name, one.revision, one.expires, yaml)));
                 }
             }
             "token" => {

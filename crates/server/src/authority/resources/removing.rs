@@ -9,6 +9,7 @@ use tonic::Status;
 use crate::authority::caller::{Caller, shown};
 use crate::authority::records::{LockRecord, RoleRecord, SessionPolicyRecord, TokenRecord, UserRecord};
 use crate::authority::resources::writing::Resources;
+use crate::authority::sso::document::KIND as CONNECTOR;
 use crate::authority::storage::{PAGE, storage};
 
 impl Resources {
@@ -22,6 +23,9 @@ impl Resources {
         }
         if kind == "user" {
             return self.accounts.delete_user(caller, name).await;
+        }
+        if kind == CONNECTOR {
+            return self.connectors.delete(caller, name).await;
         }
         // No user gets a role that is being removed.
         let _changing = match kind {

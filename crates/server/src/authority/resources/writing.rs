@@ -23,6 +23,7 @@ use crate::authority::policy::{Policy, not_compiled};
 use crate::authority::records::{LockRecord, RoleRecord, SessionPolicyRecord};
 use crate::authority::resources::documents::{Document, KINDS, Text, claimed_kind, kind_of, read, resource};
 use crate::authority::resources::entered::check_document;
+use crate::authority::sso::connectors::Connectors;
 use crate::authority::storage::{Write, op, storage};
 use crate::authority::workers::Workers;
 
@@ -41,6 +42,7 @@ pub(crate) struct Resources {
     pub(super) servers: Arc<Servers>,
     pub(super) membership: Arc<Membership>,
     pub(super) accounts: Arc<Accounts>,
+    pub(super) connectors: Arc<Connectors>,
     pub(super) reading: Arc<Workers>,
 }
 
@@ -59,6 +61,7 @@ impl Resources {
         servers: &Arc<Servers>,
         membership: &Arc<Membership>,
         accounts: &Arc<Accounts>,
+        connectors: &Arc<Connectors>,
         reading: &Arc<Workers>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -74,6 +77,7 @@ impl Resources {
             servers: Arc::clone(servers),
             membership: Arc::clone(membership),
             accounts: Arc::clone(accounts),
+            connectors: Arc::clone(connectors),
             reading: Arc::clone(reading),
         })
     }
@@ -138,6 +142,7 @@ impl Resources {
                 return self.databases.write(caller, *database, write).await;
             }
             Document::Listed(listed) => return self.catalogue.write(caller, *listed, write).await,
+            Document::Connector(connector) => return self.connectors.write(caller, *connector, write).await,
             Document::User(user) => return self.accounts.write_user(caller, user, write).await,
             other => other,
         };
@@ -172,7 +177,11 @@ impl Resources {
                 let record = SessionPolicyRecord { yaml: policy.to_yaml() };
                 (Code::SessionPolicySet, op(&name, &record, None, write).map_err(failed)?, record.yaml)
             }
-            Document::Node(_) | Document::Database(_) | Document::Listed(_) | Document::User(_) => {
+            Document::Node(_)
+            | Document::Database(_)
+            | Document::Listed(_)
+            | Document::Connector(_)
+            | Document::User(_) => {
                 return Err(Status::internal("users, nodes and other resources are written elsewhere"));
             }
         };

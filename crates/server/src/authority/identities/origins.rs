@@ -1,0 +1,72 @@
+//! Whose a user is that comes by single sign-on: a subject of an issuer has one user name here for good.
+
+use sallyport_access::UserName;
+use sallyport_store::{Kind, Op, Store, StoreError};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use tonic::Status;
+
+use crate::authority::records::UserRecord;
+use crate::authority::secrets::hash_of;
+use crate::authority::storage::{removed, storage};
+
+/// A person of a provider, under the hash of issuer and subject: for good, so that a name which has once been theirs does not go to
+/// another person of the provider.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PersonRecord {
+    pub(crate) issuer: String,
+    pub(crate) subject: String,
+    /// By which connector the person came last.
+    pub(crate) connector: String,
+    pub(crate) user: UserName,
+    #[serde(with = "time::serde::rfc3339")]
+    pub(crate) last_login: OffsetDateTime,
+}
+
+impl Kind for PersonRecord {
+    const KIND: &'static str = "sso_user";
+}
+
+/// The name of a person's record.
+pub(crate) fn person_key(issuer: &str, subject: &str) -> String {
+    hash_of(&format!("{issuer}\0{subject}"))
+}
+
+/// Whose a user name is, under the name.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct NameRecord {
+    /// Of the person's record.
+    pub(crate) person: String,
+}
+
+impl Kind for NameRecord {
+    const KIND: &'static str = "sso_name";
+}
+
+/// The steps that make a name free again, and have its person be unknown: for an administrator who removes the user. None where it
+/// is nobody's.
+pub(crate) async fn forgotten(
+    store: &Store,
+    name: &UserName,
+    now: OffsetDateTime,
+) -> Result<Vec<Op>, Status> {
+    let failed = |error: StoreError| storage(&error);
+    let Some(owner) = store.get::<NameRecord>(name.as_str(), now).await.map_err(failed)? else {
+        return Ok(Vec::new());
+    };
+    let mut steps: Vec<Op> = removed(name.as_str(), &owner.value).map_err(failed)?.into();
+    if let Some(person) = store.get::<PersonRecord>(&owner.value.person, now).await.map_err(failed)? {
+        steps.extend(removed(&person.name, &person.value).map_err(failed)?);
+    }
+    Ok(steps)
+}
+
+/// Refuses a change to a user who comes by single sign-on: with a password of their own they would be two people.
+pub(crate) fn must_be_local(user: &UserRecord) -> Result<(), Status> {
+    let Some(origin) = &user.origin else { return Ok(()) };
+    Err(Status::failed_precondition(format!(
+        "{} comes by single sign-on, which proves who they are and says their roles and traits at each login: change the mapping of \
+         oidc/{}, or remove the user",
+        user.name, origin.connector
+    )))
+}

@@ -1,0 +1,203 @@
+//! What a provider has said of a person, and what that comes to here.
+
+use std::collections::BTreeSet;
+
+use sallyport_access::{RoleName, Traits, UserName};
+use sallyport_oidc::{Identity, Mapped, Outcome, Step};
+use serde_json::{Map, Value};
+
+use super::document::Connector;
+use super::error::SsoError;
+
+/// Longest list of a message.
+const SHOWN: usize = 5;
+
+/// What a provider has said of a person: each part as it came.
+#[derive(Debug, Clone)]
+pub(crate) struct Claims {
+    pub(crate) identity: Identity,
+    /// Of the ID token.
+    pub(crate) token: Map<String, Value>,
+    /// Of the provider's user information, where it was asked.
+    pub(crate) userinfo: Option<Map<String, Value>>,
+    /// What was fetched from where the token said that it is.
+    pub(crate) fetched: Map<String, Value>,
+}
+
+impl Claims {
+    /// All of it: of a claim that stands in several parts, what was fetched, then the ID token's, then the user information's.
+    pub(crate) fn all(&self) -> Map<String, Value> {
+        let mut all = self.userinfo.clone().unwrap_or_default();
+        let said = all.remove("_claim_names").zip(all.remove("_claim_sources"));
+        all.extend(self.token.clone());
+        if let Some((names, sources)) = said {
+            also_elsewhere(&mut all, &names, &sources);
+        }
+        all.extend(self.fetched.clone());
+        all
+    }
+
+    /// Whether a claim is there.
+    pub(super) fn has(&self, claim: &str) -> bool {
+        let parts = [Some(&self.token), self.userinfo.as_ref(), Some(&self.fetched)];
+        parts.into_iter().flatten().any(|part| part.get(claim).is_some_and(|value| !value.is_null()))
+    }
+
+    /// The id of the session at the provider, for its logouts.
+    pub(crate) fn session(&self) -> Option<&str> {
+        self.token.get("sid").and_then(Value::as_str).filter(|id| !id.is_empty())
+    }
+}
+
+/// Claims that the user information says are elsewhere stay so when the token says the same of others: neither list hides the
+/// other one's.
+fn also_elsewhere(all: &mut Map<String, Value>, names: &Value, sources: &Value) {
+    let (Some(names), Some(sources)) = (names.as_object(), sources.as_object()) else { return };
+    for (member, found) in [("_claim_names", names), ("_claim_sources", sources)] {
+        let entry = all.entry(member).or_insert_with(|| Value::Object(Map::new()));
+        let Some(entry) = entry.as_object_mut() else { continue };
+        for (name, value) in found {
+            // Sources of the two may have one name.
+            match (member, value.as_str()) {
+                ("_claim_names", Some(source)) => {
+                    entry.entry(name.clone()).or_insert_with(|| format!("userinfo {source}").into());
+                }
+                ("_claim_sources", _) => drop(entry.insert(format!("userinfo {name}"), value.clone())),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// What a person gets here.
+#[derive(Debug, Clone)]
+pub(crate) struct Verdict {
+    pub(crate) roles: Vec<RoleName>,
+    /// Roles of the mapping that there are not.
+    pub(crate) unknown_roles: Vec<String>,
+    pub(crate) traits: Traits,
+    /// The name by the template, which counts for a person who has none yet.
+    pub(crate) name: Result<UserName, String>,
+    pub(crate) second_factor: bool,
+    pub(crate) mapped: Mapped,
+}
+
+/// What the connector's mapping makes of what the provider said, with the roles that there are.
+pub(crate) fn judge(connector: &Connector, claims: &Claims, known: impl Fn(&str) -> bool) -> Verdict {
+    let all = claims.all();
+    let mapped = connector.mapping.apply(&all);
+    let (mut roles, mut unknown_roles) = (Vec::new(), Vec::new());
+    for name in &mapped.roles {
+        match RoleName::new(name.clone()) {
+            Ok(role) if known(role.as_str()) => roles.push(role),
+            _ => unknown_roles.push(name.clone()),
+        }
+    }
+    let traits =
+        mapped.traits.iter().map(|(name, values)| (name.clone(), values.iter().cloned().collect())).collect();
+    let name = match connector.username.single(&all) {
+        Some(text) => UserName::new(text).map_err(|error| error.to_string()),
+        None => Err("a claim of it is not there, or has several values".to_owned()),
+    };
+    Verdict { roles, unknown_roles, traits, name, second_factor: second_factor(connector, claims), mapped }
+}
+
+/// Whether the provider has said that a second factor was used.
+fn second_factor(connector: &Connector, claims: &Claims) -> bool {
+    connector.provider_checks_second_factor
+        || amr(claims).iter().any(|method| connector.second_factors.iter().any(|one| one == method))
+}
+
+/// The ways in which the person proved who they are (RFC 8176). Of the token alone, which is signed for this login.
+fn amr(claims: &Claims) -> BTreeSet<&str> {
+    match claims.token.get("amr") {
+        Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),
+        Some(Value::String(one)) => BTreeSet::from([one.as_str()]),
+        _ => BTreeSet::new(),
+    }
+}
+
+/// Refuses what the provider said where it is not what the connector wants, whatever roles it would give.
+pub(super) fn check_class(connector: &Connector, claims: &Claims) -> Result<(), SsoError> {
+    if connector.acr_values.is_empty() {
+        return Ok(());
+    }
+    // The request's acr_values are voluntary for a provider (Core §3.1.2.1).
+    let got = claims.token.get("acr").and_then(Value::as_str).unwrap_or_default();
+    if connector.acr_values.iter().any(|one| one == got) {
+        return Ok(());
+    }
+    Err(SsoError::WrongClass {
+        got: got.chars().take(128).collect(),
+        expected: connector.acr_values.join(", "),
+    })
+}
+
+impl Verdict {
+    /// Whether the person may log in with it.
+    ///
+    /// # Errors
+    /// [`SsoError`] with the reason.
+    pub(crate) fn admit(&self, claims: &Claims, factor_required: bool) -> Result<(), SsoError> {
+        let elsewhere = self.mapped.trace.iter().find_map(|step| match &step.outcome {
+            Outcome::Elsewhere { claim, endpoint } => Some((claim.clone(), endpoint.clone())),
+            _ => None,
+        });
+        if let Some((claim, endpoint)) = elsewhere {
+            return Err(SsoError::Elsewhere {
+                claim,
+                endpoint: endpoint.unwrap_or_else(|| "it does not say where".to_owned()),
+                reason: "which is on no server of allowed_hosts".to_owned(),
+            });
+        }
+        if factor_required && !self.second_factor {
+            let said: Vec<&str> = amr(claims).into_iter().take(SHOWN).collect();
+            let said = if said.is_empty() { "nothing of how".to_owned() } else { said.join(", ") };
+            return Err(SsoError::NoSecondFactor { said });
+        }
+        if self.roles.is_empty() {
+            return Err(SsoError::NoRoles { trace: self.told() });
+        }
+        Ok(())
+    }
+
+    /// The trace of the rules on one line.
+    pub(crate) fn told(&self) -> String {
+        let rules = self.mapped.trace.iter().filter(|step| step.rule.is_some());
+        let mut lines: Vec<String> = rules.map(told).collect();
+        if !self.unknown_roles.is_empty() {
+            lines.push(format!("there are no roles {}", self.unknown_roles.join(", ")));
+        }
+        let more = lines.len().saturating_sub(2 * SHOWN);
+        lines.truncate(2 * SHOWN);
+        if more > 0 {
+            lines.push(format!("and {more} more"));
+        }
+        lines.join("; ")
+    }
+}
+
+/// One line of the trace, for people.
+pub(crate) fn told(step: &Step) -> String {
+    let of = match (step.rule, &step.named) {
+        (Some(rule), _) => format!("rule {rule} ({})", step.from),
+        (None, Some(name)) => format!("trait {name} ({})", step.from),
+        (None, None) => step.from.clone(),
+    };
+    let came = match &step.outcome {
+        Outcome::Hit { matched, gave } if matched.is_empty() => format!("gives {}", listed(gave)),
+        Outcome::Hit { matched, gave } => format!("{} gives {}", listed(matched), listed(gave)),
+        Outcome::Missing { claim } => format!("there is no claim {claim}"),
+        Outcome::NotValues { claim, found } => format!("the claim {claim} is {found}"),
+        Outcome::Elsewhere { claim, .. } => format!("the claim {claim} is elsewhere, and not known"),
+        Outcome::NoMatch { values } => format!("none of {values} values is as it wants"),
+    };
+    let cut = if step.cut { " (values were left out: too many, or too long)" } else { "" };
+    format!("{of}: {came}{cut}")
+}
+
+fn listed(items: &[String]) -> String {
+    let more = items.len().saturating_sub(SHOWN);
+    let shown: Vec<&str> = items.iter().take(SHOWN).map(String::as_str).collect();
+    if more > 0 { format!("{} and {more} more", shown.join(", ")) } else { shown.join(", ") }
+}

@@ -1,0 +1,253 @@
+//! The connectors of the cluster: written, removed, and as they are now.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sallyport_access::ResourceName;
+use sallyport_audit::Code;
+use sallyport_ca::jwt::KeySet;
+use sallyport_sal::KeyAlgorithm;
+use sallyport_sal::custody::{Custody as _, SealedCustody, SealingKey};
+use sallyport_store::{Op, Store, Stored, typed};
+use sallyport_wire::v1;
+use time::OffsetDateTime;
+use tonic::Status;
+
+use super::document::{ClientProof, Connector, KIND};
+use super::error::SsoError;
+use super::provider::Remote;
+use super::records::ConnectorRecord;
+use crate::ServerError;
+use crate::authority::accounts::login::Accounts;
+use crate::authority::audit::journal::Journal;
+use crate::authority::caller::{Caller, shown};
+use crate::authority::config::AuthConfig;
+use crate::authority::gate::delegation::Delegation;
+use crate::authority::identities::known::Identities;
+use crate::authority::identities::logins::Logins;
+use crate::authority::policy::Policy;
+use crate::authority::records::KeyRecord;
+use crate::authority::resources::documents::resource;
+use crate::authority::storage::{Write, every, op, removed, storage};
+
+/// What it takes to write a connector, in the refusal.
+const WRITE: &str = "write or remove connectors of single sign-on";
+
+/// The connectors, and who came by them.
+#[derive(Debug)]
+pub(crate) struct Connectors {
+    pub(super) config: Arc<AuthConfig>,
+    pub(super) store: Store,
+    pub(super) seal: Arc<SealingKey>,
+    pub(super) journal: Arc<Journal>,
+    delegation: Arc<Delegation>,
+    pub(super) policy: Arc<Policy>,
+    pub(super) identities: Arc<Identities>,
+    pub(super) logins: Arc<Logins>,
+    pub(super) accounts: Arc<Accounts>,
+    /// Those that were used, with the revision of their documents: what is known of their providers is kept here.
+    remotes: Mutex<BTreeMap<ResourceName, (u64, Arc<Remote>)>>,
+}
+
+/// The name of the key by which a connector proves this cluster.
+pub(super) fn key_name(connector: &ResourceName) -> String {
+    format!("sso-{connector}")
+}
+
+impl Connectors {
+    #[allow(clippy::too_many_arguments, reason = "each is one that it takes")]
+    pub(crate) fn new(
+        config: &Arc<AuthConfig>,
+        store: &Store,
+        seal: &Arc<SealingKey>,
+        journal: &Arc<Journal>,
+        delegation: &Arc<Delegation>,
+        policy: &Arc<Policy>,
+        identities: &Arc<Identities>,
+        logins: &Arc<Logins>,
+        accounts: &Arc<Accounts>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            config: Arc::clone(config),
+            store: store.clone(),
+            seal: Arc::clone(seal),
+            journal: Arc::clone(journal),
+            delegation: Arc::clone(delegation),
+            policy: Arc::clone(policy),
+            identities: Arc::clone(identities),
+            logins: Arc::clone(logins),
+            accounts: Arc::clone(accounts),
+            remotes: Mutex::default(),
+        })
+    }
+
+    /// Writes a connector. It is as good as every role that its provider can have it give, and as every name: it takes every right.
+    pub(crate) async fn write(
+        &self,
+        caller: &Caller,
+        connector: Connector,
+        write: Write,
+    ) -> Result<v1::Resource, Status> {
+        self.delegation.must_administer(caller, write.method(), WRITE).await?;
+        self.check(&connector).map_err(|error| Status::invalid_argument(ServerError::chain(&error)))?;
+        let now = OffsetDateTime::now_utc();
+        let name = connector.name.to_string();
+        let before = self.stored(&name, now).await?;
+        let record = ConnectorRecord { yaml: connector.to_yaml() };
+        let mut steps = vec![op(&name, &record, None, write).map_err(|error| storage(&error))?];
+        steps.extend(self.key_steps(&connector, now).await?);
+        let revisions = self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
+        let code = if before.is_some() { Code::ConnectorUpdated } else { Code::ConnectorCreated };
+        let event = caller
+            .event(code)
+            .message(format!("{KIND}/{name}"))
+            .field("name", name.clone())
+            .field("yaml", record.yaml.clone());
+        self.journal.record(vec![event]).await?;
+        Ok(resource(KIND, &name, revisions.first().copied().unwrap_or_default(), None, record.yaml))
+    }
+
+    /// Removes a connector. Its users stay as long as their lifetimes, since they hold certificates; none comes by it again.
+    pub(crate) async fn delete(&self, caller: &Caller, name: &str) -> Result<(), Status> {
+        self.delegation.must_administer(caller, "Admin.DeleteResource", WRITE).await?;
+        let now = OffsetDateTime::now_utc();
+        let missing = || Status::not_found(format!("there is no {KIND} {}", shown(name)));
+        let before = self.stored(name, now).await?.ok_or_else(missing)?;
+        let mut steps = vec![typed::delete::<ConnectorRecord>(name, Some(before.revision))];
+        if let Ok(name) = ResourceName::new(name) {
+            let key =
+                self.store.get::<KeyRecord>(&key_name(&name), now).await.map_err(|error| storage(&error))?;
+            if let Some(key) = key {
+                steps.extend(removed(&key.name, &key.value).map_err(|error| storage(&error))?);
+            }
+            self.remotes.lock().remove(&name);
+        }
+        self.store.backend().transact_urgent(steps, now).await.map_err(|error| storage(&error))?;
+        let event = caller
+            .event(Code::ConnectorDeleted)
+            .message(format!("{KIND}/{name}"))
+            .field("name", name.to_owned());
+        self.journal.record_urgent(vec![event]).await
+    }
+
+    async fn stored(
+        &self,
+        name: &str,
+        now: OffsetDateTime,
+    ) -> Result<Option<Stored<ConnectorRecord>>, Status> {
+        self.store.get::<ConnectorRecord>(name, now).await.map_err(|error| storage(&error))
+    }
+
+    /// What a document alone cannot say of itself.
+    pub(super) fn check(&self, connector: &Connector) -> Result<(), SsoError> {
+        if let ClientProof::SecretFile(path) = &connector.proof {
+            self.check_file(path)?;
+        }
+        Ok(())
+    }
+
+    /// The authority's own secrets are sent to no provider.
+    pub(super) fn check_file(&self, path: &Path) -> Result<(), SsoError> {
+        if !path.starts_with(&self.config.data_dir) {
+            return Ok(());
+        }
+        let problem = format!(
+            "{} is in the authority's own directory, of which nothing is sent to others; move it elsewhere",
+            path.display()
+        );
+        Err(SsoError::Secret(std::io::Error::other(problem)))
+    }
+
+    /// The steps that make the key of a connector that proves itself by one and has none of that algorithm.
+    async fn key_steps(&self, connector: &Connector, now: OffsetDateTime) -> Result<Vec<Op>, Status> {
+        let ClientProof::Key(algorithm) = &connector.proof else { return Ok(Vec::new()) };
+        let (algorithm, name) = (*algorithm, key_name(&connector.name));
+        let stored = self.store.get::<KeyRecord>(&name, now).await.map_err(|error| storage(&error))?;
+        if stored.is_some_and(|stored| stored.value.0.algorithm == algorithm) {
+            return Ok(Vec::new());
+        }
+        let key = self.make_key(&name, algorithm).await?;
+        Ok(vec![typed::put(&name, &KeyRecord(key), None).map_err(|error| storage(&error))?])
+    }
+
+    /// Makes a key on no thread that serves connections: one of RSA takes long.
+    async fn make_key(
+        &self,
+        name: &str,
+        algorithm: KeyAlgorithm,
+    ) -> Result<sallyport_sal::custody::StoredKey, Status> {
+        let (custody, label) = (SealedCustody::new(Arc::clone(&self.seal)), name.to_owned());
+        let made = tokio::task::spawn_blocking(move || custody.generate(&label, algorithm)).await;
+        let made = made.map_err(|error| error.to_string());
+        made.and_then(|made| made.map_err(|error| error.to_string())).map_err(|problem| {
+            tracing::error!(problem, "the key of a connector could not be made");
+            Status::internal("the connector's key could not be made; the authority's log says why")
+        })
+    }
+
+    /// The public key of a connector as a key set (RFC 7517 §5), for its provider.
+    ///
+    /// # Errors
+    /// There is no such connector, or it proves itself by a secret.
+    pub(crate) async fn jwks(&self, name: &str) -> Result<String, Status> {
+        let now = OffsetDateTime::now_utc();
+        let missing = || Status::not_found(format!("there is no {KIND} {}", shown(name)));
+        let connector = ResourceName::new(name).map_err(|_| missing())?;
+        self.stored(name, now).await?.ok_or_else(missing)?;
+        let key =
+            self.store.get::<KeyRecord>(&key_name(&connector), now).await.map_err(|error| storage(&error))?;
+        let key = key.ok_or_else(|| {
+            Status::failed_precondition(format!(
+                "the connector {name} has no key: it proves itself by client_secret_file; write private_key_jwt for a key"
+            ))
+        })?;
+        let broken = |problem: String| {
+            tracing::error!(problem, "the key of a connector cannot be read");
+            Status::internal("the connector's key cannot be read; the authority's log says why")
+        };
+        let key = key.value.0.public_key().map_err(|error| broken(error.to_string()))?;
+        let set = KeySet::new([&key]).and_then(|set| set.jwks());
+        set.map_err(|error| broken(error.to_string()))
+    }
+
+    /// Every connector, in the order of their names. One that this release cannot read is left out, and said so.
+    pub(crate) async fn all(&self, now: OffsetDateTime) -> Result<Vec<Arc<Remote>>, Status> {
+        let stored = every::<ConnectorRecord>(&self.store, now).await.map_err(|error| storage(&error))?;
+        Ok(stored.into_iter().filter_map(|stored| self.remote_of(stored).ok()).collect())
+    }
+
+    /// A connector by its name.
+    ///
+    /// # Errors
+    /// There is none, or this release cannot read it.
+    pub(crate) async fn remote(&self, name: &str, now: OffsetDateTime) -> Result<Arc<Remote>, Status> {
+        let stored = self.stored(name, now).await?;
+        let missing = || {
+            Status::not_found(format!(
+                "there is no single sign-on called {}; choose another way to log in",
+                shown(name)
+            ))
+        };
+        self.remote_of(stored.ok_or_else(missing)?)
+    }
+
+    fn remote_of(&self, stored: Stored<ConnectorRecord>) -> Result<Arc<Remote>, Status> {
+        let mut remotes = self.remotes.lock();
+        if let Ok(name) = ResourceName::new(stored.name.clone())
+            && let Some((revision, remote)) = remotes.get(&name)
+            && *revision == stored.revision
+        {
+            return Ok(Arc::clone(remote));
+        }
+        let connector = Connector::parse(&stored.value.yaml).map_err(|error| {
+            tracing::error!(connector = stored.name, %error, "a connector of single sign-on cannot be read");
+            Status::internal("this single sign-on cannot be used; the authority's log says why")
+        })?;
+        let name = connector.name.clone();
+        let remote = Arc::new(Remote::new(connector));
+        remotes.insert(name, (stored.revision, Arc::clone(&remote)));
+        Ok(remote)
+    }
+}

@@ -1,0 +1,224 @@
+//! Why single sign-on fails: what an administrator reads in the log and in a test, and the word for events. What a person at the
+//! page reads is apart ([`SsoError::shown`]).
+
+use std::io;
+
+use http::StatusCode;
+use sallyport_oidc::OidcError;
+use sallyport_sal::SalError;
+
+use crate::outgoing::OutgoingError;
+
+/// Everything that fails between a person's click and their login, sorted by who has to act.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SsoError {
+    // The provider, or what is between.
+    /// A server of the provider's gave no answer.
+    #[error("{what} at {url} was asked in vain")]
+    Asked {
+        /// Which part of the provider.
+        what: &'static str,
+        url: String,
+        #[source]
+        source: OutgoingError,
+    },
+    /// It was not reached a moment ago, and is not asked again yet.
+    #[error("{problem} (it is asked again in a few seconds)")]
+    Resting { problem: String },
+    /// It answered with something other than what was asked for.
+    #[error("{what} at {url} answered {status}, expected 200{}", hint(*status))]
+    Status { what: &'static str, url: String, status: StatusCode },
+    /// The answer cannot be read.
+    #[error("the answer of {what} at {url}: {reason}")]
+    Unreadable { what: &'static str, url: String, reason: String },
+    /// A document of the provider's names an address that nothing is sent to.
+    #[error("the provider's documents name {what} at {url:?}, which {reason}")]
+    Address { what: &'static str, url: String, reason: &'static str },
+    /// A token, a key set, a discovery document or an answer is not good.
+    #[error(transparent)]
+    Oidc(#[from] OidcError),
+    /// The user information is about another person than the token.
+    #[error(
+        "the provider's user information is about {got:?}, and its token about {expected:?}: nothing of it is used"
+    )]
+    OtherSubject { got: String, expected: String },
+
+    // The administrator of the cluster, at the provider or here.
+    /// The provider answered with an error of OAuth (RFC 6749 §4.1.2.1, §5.2).
+    #[error("the provider refuses with {error}{}: {}", described(description), fix(error))]
+    Refused { error: String, description: String },
+    /// The client's secret cannot be read.
+    #[error("the client's secret cannot be read: check client_secret_file")]
+    Secret(#[source] io::Error),
+    /// The client's secret is none.
+    #[error("{path} has no secret: expected one line of 1 to 1024 printable characters")]
+    NoSecret { path: String },
+    /// The client's key is not there.
+    #[error(
+        "there is no key for this connector by {algorithm}: write the connector first (sallyport admin create), and give its key \
+             set to the provider (sallyport admin sso jwks)"
+    )]
+    NoKey { algorithm: String },
+    /// The client's key cannot be used.
+    #[error("the connector's key cannot be used")]
+    Key(#[source] SalError),
+    /// The client's proof cannot be made.
+    #[error("the proof of this client cannot be made")]
+    Proof(#[source] sallyport_ca::CaError),
+    /// The provider takes no proof that this client has.
+    #[error(
+        "the provider's token endpoint takes {offered}, and this connector has {have}: choose the other of client_secret_file and \
+             private_key_jwt, or change the client at the provider"
+    )]
+    NoProof { offered: String, have: &'static str },
+    /// There is no address that the provider could send a browser back to.
+    #[error(
+        "the cluster has no public address: set public_addr of the proxy, or redirect_urls of the connector"
+    )]
+    NoRedirect,
+
+    // What the provider said of the person, against what the connector wants.
+    /// A claim is elsewhere, and was not fetched.
+    #[error(
+        "the provider says that {claim:?} was too large for its token and is elsewhere ({endpoint}), {reason}: it is not taken for \
+             an empty list"
+    )]
+    Elsewhere { claim: String, endpoint: String, reason: String },
+    /// The class of the login is none of those that were asked for.
+    #[error("the login at the provider was of the class (acr) {got:?}, expected one of {expected}")]
+    WrongClass { got: String, expected: String },
+    /// The cluster wants a second factor, and the provider has not said that it saw one.
+    #[error(
+        "this cluster requires a second factor, and the provider says {said} (amr): ask for one there, and name its value in \
+             amr_is_second_factor, or write provider_checks_second_factor: true where every login there takes one"
+    )]
+    NoSecondFactor { said: String },
+    /// No rule of the mapping gives a role that there is.
+    #[error("no rule of the mapping gives a role that there is: {trace}")]
+    NoRoles { trace: String },
+    /// The template of the user's name gives none.
+    #[error("the template {template:?} gives no user name: {reason}")]
+    NoName { template: String, reason: String },
+    /// The name is another's.
+    #[error(
+        "the user name {name} is taken: it belongs to {owner}, and nothing merges two people; an administrator changes the \
+             connector's username template, or removes the other (sallyport admin rm user/{name})"
+    )]
+    NameTaken { name: String, owner: String },
+
+    // The browser.
+    /// No login awaits this answer: it was used, it is over, or there was none.
+    #[error("no login awaits this answer: it was used before, or it is too old")]
+    NotAwaited,
+    /// Another browser than the one that began.
+    #[error("the answer came in another browser than the one that began")]
+    OtherBrowser,
+    /// The connector was changed or removed meanwhile.
+    #[error("the connector was changed during the login")]
+    Changed,
+
+    // Ourselves.
+    /// No randomness.
+    #[error("the system has no randomness to give")]
+    NoRandomness,
+}
+
+impl SsoError {
+    /// The word for events. It never changes.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Asked { .. } | Self::Resting { .. } => "not_reached",
+            Self::Status { .. } | Self::Unreadable { .. } => "bad_answer",
+            Self::Address { .. } => "bad_address",
+            Self::Oidc(error) => error.word(),
+            Self::OtherSubject { .. } => "other_subject",
+            Self::Refused { .. } => "refused_by_provider",
+            Self::Secret(_) | Self::NoSecret { .. } => "no_secret",
+            Self::NoKey { .. } | Self::Key(_) | Self::Proof(_) => "no_key",
+            Self::NoProof { .. } => "no_proof",
+            Self::NoRedirect => "no_redirect",
+            Self::Elsewhere { .. } => "claim_elsewhere",
+            Self::WrongClass { .. } => "wrong_class",
+            Self::NoSecondFactor { .. } => "no_second_factor",
+            Self::NoRoles { .. } => "no_roles",
+            Self::NoName { .. } => "no_name",
+            Self::NameTaken { .. } => "name_taken",
+            Self::NotAwaited => "not_awaited",
+            Self::OtherBrowser => "other_browser",
+            Self::Changed => "connector_changed",
+            Self::NoRandomness => "no_randomness",
+        }
+    }
+
+    /// What the person at the page reads. It says nothing of the provider's answers and of this cluster's settings.
+    pub(crate) fn shown(&self) -> String {
+        let text = match self {
+            Self::NoRoles { .. } => {
+                "your login at the provider is good, and it gives you no role here; ask an administrator to map one of your groups"
+            }
+            Self::NameTaken { name, .. } => {
+                return format!(
+                    "your login at the provider is good, and the name {name} belongs to another user here; ask an administrator"
+                );
+            }
+            Self::NoName { .. } => {
+                "your login at the provider is good, and it says nothing that can be your user name here; ask an administrator"
+            }
+            Self::NoSecondFactor { .. } => {
+                "this cluster requires a second factor, and the provider does not say that you used one; log in there with one, or ask \
+                 an administrator"
+            }
+            Self::WrongClass { .. } => {
+                "this cluster asks for a stronger login at the provider; log in there again, or ask an administrator"
+            }
+            Self::Elsewhere { .. } => {
+                "you are in more groups than the provider tells at once, so that your roles are not known; ask an administrator"
+            }
+            Self::Refused { error, .. } if error == "access_denied" => {
+                "the login was refused at the provider; start again if you did not mean to"
+            }
+            Self::NotAwaited | Self::Oidc(OidcError::AttemptExpired { .. } | OidcError::StateMismatch) => {
+                "this answer belongs to no login that waits for it: it was used, or it is too old; start again: sallyport login"
+            }
+            Self::OtherBrowser => {
+                "this answer came to another browser than the one that began the login; start again in one window"
+            }
+            Self::Changed => "single sign-on was changed at this moment; start again",
+            Self::Asked { .. } | Self::Resting { .. } | Self::Status { .. } | Self::Unreadable { .. } => {
+                "the identity provider gives no answer that can be used; try again in a minute, or ask an administrator"
+            }
+            _ => {
+                "the provider's answer cannot be used; start again, and if that fails ask an administrator, whose log says why"
+            }
+        };
+        text.to_owned()
+    }
+}
+
+fn hint(status: StatusCode) -> &'static str {
+    if status.is_redirection() { " (redirects are not followed: name the server itself)" } else { "" }
+}
+
+fn described(description: &str) -> String {
+    if description.is_empty() { String::new() } else { format!(" ({description})") }
+}
+
+/// What to set, by the error.
+fn fix(error: &str) -> &'static str {
+    match error {
+        "invalid_client" => "check client_id and the client's secret or key at the provider",
+        "invalid_grant" => {
+            "the code was used or is too old, or the redirect address is another than the provider knows; start again"
+        }
+        "unauthorized_client" => "allow this client the authorization code flow at the provider",
+        "invalid_scope" => "allow this client the connector's scopes at the provider, or remove them here",
+        "access_denied" => "the person refused, or has no access to this application at the provider",
+        "login_required" | "interaction_required" | "consent_required" => {
+            "remove prompt, or allow it at the provider"
+        }
+        "invalid_request" => {
+            "compare the connector with the client's settings at the provider, the redirect address first"
+        }
+        _ => "the provider's log says more",
+    }
+}

@@ -1,0 +1,223 @@
+//! One login by a provider: where the browser is sent, and what is made of the answer that it brings back.
+
+use data_encoding::{BASE64, BASE64URL_NOPAD};
+use sallyport_oidc::Attempt;
+use sallyport_sal::{constant_time_eq, random};
+use sallyport_store::{Op, StoreError, typed};
+use time::OffsetDateTime;
+use tonic::Status;
+
+use super::claims::Claims;
+use super::client::{Credential, form, secret};
+use super::connectors::{Connectors, key_name};
+use super::document::{ClientProof, Connector};
+use super::error::SsoError;
+use super::provider::Remote;
+use super::records::{AttemptRecord, Under};
+use crate::authority::records::KeyRecord;
+use crate::authority::secrets::hash_of;
+use crate::authority::storage::storage;
+use sallyport_sal::custody::{Custody as _, SealedCustody};
+
+/// Bytes of what the browser keeps.
+const BINDING_BYTES: usize = 16;
+/// Longest code, `state` and `iss` that are read of an answer, in bytes.
+const ANSWER_BYTES: usize = 4096;
+
+/// Why a step fails: by single sign-on itself, or by the state.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Sso(Box<SsoError>),
+    State(Status),
+}
+
+impl<E: Into<SsoError>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Sso(Box::new(error.into()))
+    }
+}
+
+pub(super) fn state(error: &StoreError) -> Failure {
+    Failure::State(storage(error))
+}
+
+/// A login that goes to the provider now.
+pub(crate) struct Begun {
+    /// Where the browser is sent.
+    pub(crate) url: String,
+    /// What the browser keeps, and shows with the answer.
+    pub(crate) binding: String,
+    /// Of the login's record, to remove it when another takes its place.
+    pub(crate) key: String,
+}
+
+/// What a browser brings back.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Answer {
+    pub(crate) state: String,
+    pub(crate) code: String,
+    /// RFC 9207; empty where it is not there.
+    pub(crate) iss: String,
+    /// RFC 6749 §4.1.2.1; empty in an answer with a code.
+    pub(crate) error: String,
+    pub(crate) error_description: String,
+    pub(crate) binding: String,
+}
+
+/// A login whose answer has come, once.
+pub(crate) struct Taken {
+    pub(crate) challenge: String,
+    pub(crate) connector: String,
+    /// The document of a connector that is tested.
+    pub(crate) tested: Option<String>,
+    under: Under,
+}
+
+fn label(key: &str) -> String {
+    format!("sso_attempt/{key}")
+}
+
+impl Connectors {
+    /// Begins a login of a challenge: the step that keeps it is the caller's to take, with the challenge's own.
+    ///
+    /// # Errors
+    /// The provider's documents cannot be had, or there is nowhere to send the browser back to.
+    pub(crate) async fn begin(
+        &self,
+        remote: &Remote,
+        challenge: &str,
+        tested: Option<String>,
+        origin: &str,
+        now: OffsetDateTime,
+    ) -> Result<(Begun, Op), Failure> {
+        let connector = remote.connector();
+        let redirect_url = connector.redirect_url(origin, &self.config.public_addr);
+        let redirect_url = redirect_url.ok_or(SsoError::NoRedirect)?;
+        let discovery = remote.discovery(now).await?;
+        let attempt = Attempt::begin(&connector.issuer, now)?.named(discovery.names_itself);
+        let binding = random::bytes::<BINDING_BYTES>().map_err(|_| SsoError::NoRandomness)?;
+        let binding = BASE64URL_NOPAD.encode(&binding);
+        let url = authorization_url(connector, &discovery.authorization_endpoint, &attempt, &redirect_url);
+        let (key, expires) = (hash_of(attempt.state()), attempt.expires());
+        let under = Under {
+            challenge: challenge.to_owned(),
+            connector: connector.name.to_string(),
+            tested,
+            redirect_url,
+            binding: hash_of(&binding),
+            attempt,
+        };
+        let json = serde_json::to_vec(&under)
+            .map_err(|error| Failure::State(Status::internal(error.to_string())))?;
+        let sealed = self.seal.seal(&label(&key), &json);
+        let sealed = sealed.map_err(|error| Failure::State(Status::internal(error.to_string())))?;
+        let record = AttemptRecord { sealed: BASE64.encode(&sealed) };
+        let step = typed::create(&key, &record, Some(expires)).map_err(|error| state(&error))?;
+        Ok((Begun { url, binding, key }, step))
+    }
+
+    /// Takes an answer, once: whatever comes of it, the same answer is not awaited again.
+    ///
+    /// # Errors
+    /// [`SsoError::NotAwaited`] and [`SsoError::OtherBrowser`].
+    pub(crate) async fn take(&self, answer: &Answer, now: OffsetDateTime) -> Result<Taken, Failure> {
+        let parts = [&answer.state, &answer.code, &answer.iss, &answer.error, &answer.binding];
+        if answer.state.is_empty() || parts.iter().any(|part| part.len() > ANSWER_BYTES) {
+            return Err(SsoError::NotAwaited.into());
+        }
+        let key = hash_of(&answer.state);
+        let stored = self.store.get::<AttemptRecord>(&key, now).await.map_err(|error| state(&error))?;
+        let stored = stored.ok_or(SsoError::NotAwaited)?;
+        let spent = typed::delete::<AttemptRecord>(&key, Some(stored.revision));
+        match self.store.backend().transact(vec![spent], now).await {
+            Ok(_) => {}
+            Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => {
+                return Err(SsoError::NotAwaited.into());
+            }
+            Err(error) => return Err(state(&error)),
+        }
+        let damaged =
+            || Failure::State(Status::internal("a login by single sign-on cannot be read; start again"));
+        let sealed = BASE64.decode(stored.value.sealed.as_bytes()).map_err(|_| damaged())?;
+        let json = self.seal.unseal(&label(&key), &sealed).map_err(|_| damaged())?;
+        let under: Under = serde_json::from_slice(&json).map_err(|_| damaged())?;
+        if !constant_time_eq(hash_of(&answer.binding).as_bytes(), under.binding.as_bytes()) {
+            return Err(SsoError::OtherBrowser.into());
+        }
+        Ok(Taken {
+            challenge: under.challenge.clone(),
+            connector: under.connector.clone(),
+            tested: under.tested.clone(),
+            under,
+        })
+    }
+
+    /// What the provider says of the person, by the answer that was taken. `everything`: also what no rule asks for.
+    ///
+    /// # Errors
+    /// [`SsoError`] with the reason.
+    pub(crate) async fn claims(
+        &self,
+        remote: &Remote,
+        taken: Taken,
+        answer: &Answer,
+        everything: bool,
+        now: OffsetDateTime,
+    ) -> Result<Claims, Failure> {
+        let connector = remote.connector();
+        let Under { attempt, redirect_url, .. } = taken.under;
+        // The code is not shown to another provider than the one that the browser was sent to.
+        if attempt.issuer() != connector.issuer {
+            return Err(SsoError::Changed.into());
+        }
+        let iss = (!answer.iss.is_empty()).then_some(answer.iss.as_str());
+        let answered = attempt.answer(&answer.state, iss, now)?;
+        if !answer.error.is_empty() || answer.code.is_empty() {
+            let text = |text: &str| text.chars().filter(|c| !c.is_control()).take(256).collect::<String>();
+            let error = if answer.error.is_empty() { "no code".to_owned() } else { text(&answer.error) };
+            return Err(SsoError::Refused { error, description: text(&answer.error_description) }.into());
+        }
+        let credential = self.credential(connector, now).await?;
+        Ok(remote.claims(&answer.code, &answered, &redirect_url, &credential, everything, now).await?)
+    }
+
+    /// What the connector proves this cluster with.
+    async fn credential(&self, connector: &Connector, now: OffsetDateTime) -> Result<Credential, Failure> {
+        match &connector.proof {
+            ClientProof::SecretFile(path) => {
+                self.check_file(path)?;
+                Ok(Credential::Secret(secret(path).await?))
+            }
+            ClientProof::Key(algorithm) => {
+                let name = key_name(&connector.name);
+                let stored = self.store.get::<KeyRecord>(&name, now).await.map_err(|error| state(&error))?;
+                let stored = stored.filter(|stored| stored.value.0.algorithm == *algorithm);
+                let none = || SsoError::NoKey { algorithm: algorithm.jose_name().to_owned() };
+                let stored = stored.ok_or_else(none)?;
+                let custody = SealedCustody::new(std::sync::Arc::clone(&self.seal));
+                Ok(Credential::Key(custody.load(&stored.value.0).map_err(SsoError::Key)?))
+            }
+        }
+    }
+}
+
+/// OpenID Connect Core §3.1.2.1, RFC 7636 §4.3.
+fn authorization_url(connector: &Connector, endpoint: &str, attempt: &Attempt, redirect_url: &str) -> String {
+    let (scope, classes) = (connector.scopes.join(" "), connector.acr_values.join(" "));
+    let (challenge, max_age) = (attempt.challenge(), connector.max_age.map(|age| age.as_secs().to_string()));
+    let mut members = vec![
+        ("response_type", "code"),
+        ("client_id", connector.client_id.as_str()),
+        ("redirect_uri", redirect_url),
+        ("scope", scope.as_str()),
+        ("state", attempt.state()),
+        ("nonce", attempt.nonce()),
+        ("code_challenge", challenge.as_str()),
+        ("code_challenge_method", "S256"),
+    ];
+    members.extend(max_age.as_deref().map(|age| ("max_age", age)));
+    members.extend((!classes.is_empty()).then_some(("acr_values", classes.as_str())));
+    members.extend(connector.prompt.map(|prompt| ("prompt", prompt)));
+    let separator = if endpoint.contains('?') { '&' } else { '?' };
+    format!("{endpoint}{separator}{}", form(members))
+}

@@ -1,0 +1,19 @@
+//! Single sign-on by OpenID Connect: connectors as documents, the way through a provider, and the users that come of it.
+//!
+//! A person is a subject of an issuer ([`people`]), never a name or a mail address. What the provider has said is verified by the
+//! crate `oidc`, which fetches nothing; [`provider`] fetches, within bounds. What a person gets is computed at each login from what
+//! the provider says then ([`claims`]).
+
+pub(crate) mod claims;
+mod client;
+pub(crate) mod connectors;
+pub(crate) mod document;
+pub(crate) mod error;
+pub(crate) mod flow;
+pub(crate) mod logout;
+pub(crate) mod people;
+mod provider;
+pub(crate) mod records;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+mod tests;

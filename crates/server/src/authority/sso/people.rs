@@ -1,0 +1,161 @@
+//! The users that come by single sign-on. A person is a subject of an issuer: the pair has one user name here for good, and a user
+//! that is another's, or a local one, is not taken for theirs.
+
+use sallyport_access::UserName;
+use sallyport_audit::{Code, Event};
+use sallyport_store::{Stored, typed};
+use time::OffsetDateTime;
+
+use super::claims::{Claims, Verdict};
+use super::connectors::Connectors;
+use super::document::Connector;
+use super::error::SsoError;
+use super::flow::{Failure, state};
+use super::records::{SessionRecord, session_key};
+use crate::authority::caller::Caller;
+use crate::authority::identities::origins::{NameRecord, PersonRecord, person_key};
+use crate::authority::records::{Origin, UserRecord};
+use crate::authority::resources::documents::user_yaml;
+
+/// Longest text of a subject in an event.
+const SHOWN: usize = 255;
+
+/// A person who may log in now.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    pub(crate) user: UserName,
+    pub(crate) second_factor: bool,
+}
+
+impl Connectors {
+    /// Makes a person a user, or has their user be as the provider says now, until the connector's lifetime is over.
+    ///
+    /// # Errors
+    /// [`SsoError`]: no role, no name, or a name that is another's.
+    pub(crate) async fn admit(
+        &self,
+        caller: &Caller,
+        connector: &Connector,
+        claims: &Claims,
+        verdict: &Verdict,
+        now: OffsetDateTime,
+    ) -> Result<Admitted, Failure> {
+        // No administrator makes a user of the name, or takes a role away, meanwhile.
+        let _changing = self.identities.change().await;
+        let key = person_key(&claims.identity.issuer, &claims.identity.subject);
+        let person = self.store.get::<PersonRecord>(&key, now).await.map_err(|error| state(&error))?;
+        let name = match &person {
+            // What the provider calls them now does not matter: it is the same person.
+            Some(person) => person.value.user.clone(),
+            None => verdict
+                .name
+                .clone()
+                .map_err(|reason| SsoError::NoName { template: connector.username.to_string(), reason })?,
+        };
+        let owner = self.store.get::<NameRecord>(name.as_str(), now).await.map_err(|error| state(&error))?;
+        let before = self.store.get::<UserRecord>(name.as_str(), now).await.map_err(|error| state(&error))?;
+        check_free(&name, &key, owner.as_ref(), before.as_ref())?;
+        let expires = now + connector.user_lifetime;
+        let user = UserRecord {
+            name: name.clone(),
+            roles: verdict.roles.clone(),
+            traits: verdict.traits.clone(),
+            origin: Some(Origin {
+                connector: connector.name.to_string(),
+                issuer: claims.identity.issuer.clone(),
+                subject: claims.identity.subject.clone(),
+            }),
+        };
+        let put = match &before {
+            Some(before) => typed::update(name.as_str(), before.revision, &user, Some(expires)),
+            None => typed::create(name.as_str(), &user, Some(expires)),
+        };
+        let mut steps = vec![put.map_err(|error| state(&error))?];
+        let record = PersonRecord {
+            issuer: claims.identity.issuer.clone(),
+            subject: claims.identity.subject.clone(),
+            connector: connector.name.to_string(),
+            user: name.clone(),
+            last_login: now,
+        };
+        steps.push(typed::put(&key, &record, None).map_err(|error| state(&error))?);
+        if owner.is_none() {
+            // The first time: what another of the name has left, such as a link, opens nothing.
+            steps.extend(self.accounts.nothing_of(&name, now).await.map_err(Failure::State)?);
+            let record = NameRecord { person: key.clone() };
+            steps.push(typed::create(name.as_str(), &record, None).map_err(|error| state(&error))?);
+        }
+        if let Some(session) = claims.session() {
+            let (session, record) =
+                (session_key(&claims.identity.issuer, session), SessionRecord { person: key });
+            steps.push(typed::put(&session, &record, Some(expires)).map_err(|error| state(&error))?);
+        }
+        let changed = before
+            .as_ref()
+            .is_some_and(|before| before.value.roles != user.roles || before.value.traits != user.traits);
+        let mut events = Vec::new();
+        if changed {
+            let why = "the provider says other roles or traits of the user than before";
+            let ended = self.logins.end_logins(caller, &name, why, now).await.map_err(Failure::State)?;
+            steps.extend(ended.steps);
+            events.extend(ended.events);
+        }
+        let revisions = self.store.backend().transact(steps, now).await.map_err(|error| state(&error))?;
+        if before.is_none() || changed {
+            let code = if before.is_none() { Code::UserCreated } else { Code::UserUpdated };
+            events.insert(0, told(caller, code, &user, expires, events.len()));
+        }
+        self.identities.put_user(user, revisions.first().copied().unwrap_or_default());
+        if changed {
+            self.policy.refresh_after("lock").await.map_err(Failure::State)?;
+        }
+        if !events.is_empty() {
+            self.journal.record(events).await.map_err(Failure::State)?;
+        }
+        Ok(Admitted { user: name, second_factor: verdict.second_factor })
+    }
+}
+
+fn told(caller: &Caller, code: Code, user: &UserRecord, expires: OffsetDateTime, ended: usize) -> Event {
+    let event = caller
+        .event(code)
+        .message(format!("user/{}", user.name))
+        .field("name", user.name.to_string())
+        .field("yaml", user_yaml(user))
+        .field("expires", expires.to_string())
+        .field("ended_logins", ended);
+    match &user.origin {
+        Some(origin) => with_origin(event, &origin.connector, &origin.issuer, &origin.subject),
+        None => event,
+    }
+}
+
+/// An event with who the person is at the provider.
+pub(super) fn with_origin(event: Event, connector: &str, issuer: &str, subject: &str) -> Event {
+    let subject: String = subject.chars().take(SHOWN).collect();
+    event.field("connector", connector).field("issuer", issuer).field("subject", subject)
+}
+
+/// Whether a name is this person's to have.
+fn check_free(
+    name: &UserName,
+    key: &str,
+    owner: Option<&Stored<NameRecord>>,
+    user: Option<&Stored<UserRecord>>,
+) -> Result<(), SsoError> {
+    let taken = |owner: String| Err(SsoError::NameTaken { name: name.to_string(), owner });
+    if let Some(user) = user {
+        let Some(origin) = &user.value.origin else {
+            return taken("a user of this cluster's own".to_owned());
+        };
+        if person_key(&origin.issuer, &origin.subject) != key {
+            return taken(format!("another person, of the connector {}", origin.connector));
+        }
+    }
+    match owner {
+        Some(owner) if owner.value.person != key => {
+            taken("another person, who came by single sign-on before".to_owned())
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,280 @@
+//! A provider on loopback.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sallyport_ca::jwt::{self, Claims, KeySet};
+use sallyport_sal::{KeyAlgorithm, MemoryKey, Signer};
+use serde_json::{Map, Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+/// How the provider answers.
+#[derive(Debug, Clone)]
+pub(super) enum Reply {
+    Json(u16, Value),
+    /// A whole answer, as it goes onto the wire.
+    Raw(Vec<u8>),
+    /// Nothing, while the connection stays.
+    Silence,
+}
+
+/// A request that came.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) path: String,
+    /// Names in lower case.
+    pub(super) headers: BTreeMap<String, String>,
+    pub(super) body: String,
+}
+
+impl Seen {
+    pub(super) fn form(&self) -> BTreeMap<String, String> {
+        members(&self.body)
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    keys: Vec<Arc<MemoryKey>>,
+    claims: Map<String, Value>,
+    nonce: String,
+    replies: BTreeMap<String, Reply>,
+    userinfo: Option<Value>,
+    discovery: Map<String, Value>,
+    seen: Vec<Seen>,
+}
+
+/// The provider. Clones are the same one.
+#[derive(Debug, Clone)]
+pub(super) struct Idp {
+    issuer: String,
+    state: Arc<Mutex<State>>,
+}
+
+/// A query or a form, decoded.
+pub(super) fn members(text: &str) -> BTreeMap<String, String> {
+    let decoded = |text: &str| {
+        let (mut bytes, mut rest) = (Vec::new(), text.bytes());
+        while let Some(byte) = rest.next() {
+            match byte {
+                b'%' => {
+                    let digits = [rest.next().unwrap(), rest.next().unwrap()];
+                    bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap());
+                }
+                b'+' => bytes.push(b' '),
+                other => bytes.push(other),
+            }
+        }
+        String::from_utf8(bytes).unwrap()
+    };
+    text.split('&')
+        .filter_map(|one| one.split_once('='))
+        .map(|(name, value)| (decoded(name), decoded(value)))
+        .collect()
+}
+
+fn key() -> Arc<MemoryKey> {
+    Arc::new(MemoryKey::generate(KeyAlgorithm::EcdsaP256).unwrap())
+}
+
+impl Idp {
+    pub(super) async fn plain() -> Self {
+        Self::start(None).await
+    }
+
+    pub(super) async fn start(tls: Option<TlsAcceptor>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address: SocketAddr = listener.local_addr().unwrap();
+        let issuer = match tls {
+            Some(_) => format!("https://localhost:{}", address.port()),
+            None => format!("http://{address}"),
+        };
+        let claims = super::person("24400320", "alice", &["ops-eu"]);
+        let state = State {
+            keys: vec![key()],
+            claims: claims.as_object().unwrap().clone(),
+            nonce: String::new(),
+            replies: BTreeMap::new(),
+            userinfo: None,
+            discovery: Map::new(),
+            seen: Vec::new(),
+        };
+        let idp = Self { issuer, state: Arc::new(Mutex::new(state)) };
+        let serving = idp.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (idp, tls) = (serving.clone(), tls.clone());
+                tokio::spawn(async move {
+                    match tls {
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                idp.serve(stream).await;
+                            }
+                        }
+                        None => idp.serve(stream).await,
+                    }
+                });
+            }
+        });
+        idp
+    }
+
+    pub(super) fn issuer(&self) -> &str {
+        &self.issuer
+    }
+
+    pub(super) fn expect_nonce(&self, nonce: &str) {
+        self.state.lock().nonce = nonce.to_owned();
+    }
+
+    /// What the tokens of the next logins say; `iss`, `aud`, `nonce` and times are the provider's unless they are here.
+    pub(super) fn says(&self, claims: Value) {
+        self.state.lock().claims = claims.as_object().unwrap().clone();
+    }
+
+    pub(super) fn userinfo(&self, said: Value) {
+        self.state.lock().userinfo = Some(said);
+    }
+
+    pub(super) fn replies(&self, path: &str, reply: Reply) {
+        self.state.lock().replies.insert(path.to_owned(), reply);
+    }
+
+    pub(super) fn is_itself(&self) {
+        self.state.lock().replies.clear();
+    }
+
+    pub(super) fn announces(&self, name: &str, value: Value) {
+        self.state.lock().discovery.insert(name.to_owned(), value);
+    }
+
+    /// Signs by a new key from now on, and publishes no other.
+    pub(super) fn rotates(&self) {
+        self.state.lock().keys = vec![key()];
+    }
+
+    pub(super) fn seen(&self, path: &str) -> Vec<Seen> {
+        self.state.lock().seen.iter().filter(|one| one.path == path).cloned().collect()
+    }
+
+    /// A token with these claims, by the newest key.
+    pub(super) fn token(&self, claims: Map<String, Value>) -> String {
+        let signer = Arc::clone(self.state.lock().keys.last().unwrap());
+        self.token_by(signer.as_ref(), claims)
+    }
+
+    fn token_by(&self, signer: &dyn Signer, mut claims: Map<String, Value>) -> String {
+        let mut text = |name: &str, default: &str| match claims.remove(name) {
+            Some(Value::String(text)) => text,
+            _ => default.to_owned(),
+        };
+        let (issuer, subject) = (text("iss", &self.issuer), text("sub", "nobody"));
+        let (audience, id) = (text("aud", "sallyport"), text("jti", ""));
+        let now = super::now();
+        let claims = Claims {
+            issuer: Some(issuer),
+            subject,
+            audience: vec![audience],
+            expires: now + time::Duration::minutes(5),
+            not_before: None,
+            issued: Some(now),
+            id: (!id.is_empty()).then_some(id),
+            custom: claims,
+        };
+        jwt::sign(signer, &claims).unwrap()
+    }
+
+    fn reply(&self, seen: &Seen) -> Reply {
+        let at = |path: &str| format!("{}{path}", self.issuer);
+        let state = self.state.lock();
+        if let Some(reply) = state.replies.get(&seen.path) {
+            return reply.clone();
+        }
+        match seen.path.as_str() {
+            "/.well-known/openid-configuration" => {
+                let mut document = json!({
+                    "issuer": self.issuer,
+                    "authorization_endpoint": at("/authorize"),
+                    "token_endpoint": at("/token"),
+                    "jwks_uri": at("/keys"),
+                    "response_types_supported": ["code"],
+                    "id_token_signing_alg_values_supported": ["ES256"],
+                    "token_endpoint_auth_methods_supported":
+                        ["client_secret_basic", "client_secret_post", "private_key_jwt"],
+                });
+                if state.userinfo.is_some() {
+                    document["userinfo_endpoint"] = at("/userinfo").into();
+                }
+                document.as_object_mut().unwrap().extend(state.discovery.clone());
+                Reply::Json(200, document)
+            }
+            "/keys" => {
+                let keys: Vec<_> = state.keys.iter().map(|key| key.public_key()).collect();
+                let set = KeySet::new(&keys).unwrap().jwks().unwrap();
+                Reply::Json(200, serde_json::from_str(&set).unwrap())
+            }
+            "/token" => {
+                let mut claims = state.claims.clone();
+                claims.entry("nonce").or_insert_with(|| state.nonce.clone().into());
+                let signer = Arc::clone(state.keys.last().unwrap());
+                drop(state);
+                let token = self.token_by(signer.as_ref(), claims);
+                Reply::Json(
+                    200,
+                    json!({ "id_token": token, "access_token": "access", "token_type": "Bearer" }),
+                )
+            }
+            "/userinfo" => match &state.userinfo {
+                Some(said) => Reply::Json(200, said.clone()),
+                None => Reply::Json(404, json!({})),
+            },
+            _ => Reply::Json(404, json!({})),
+        }
+    }
+
+    async fn serve<S: AsyncRead + AsyncWrite + Unpin>(&self, mut stream: S) {
+        let mut bytes = Vec::new();
+        let seen = loop {
+            let mut piece = [0; 4096];
+            match stream.read(&mut piece).await {
+                Ok(0) | Err(_) => return,
+                Ok(count) => bytes.extend_from_slice(&piece[..count]),
+            }
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+            let mut lines = head.lines();
+            let path = lines.next().unwrap().split(' ').nth(1).unwrap().to_owned();
+            let headers: BTreeMap<String, String> = lines
+                .filter_map(|line| line.split_once(": "))
+                .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
+                .collect();
+            let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
+            if body.len() >= length {
+                break Seen { path, headers, body: body.to_owned() };
+            }
+        };
+        self.state.lock().seen.push(seen.clone());
+        let answer = match self.reply(&seen) {
+            Reply::Json(status, body) => {
+                let body = body.to_string();
+                format!(
+                    "HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                    body.len()
+                )
+                .into_bytes()
+            }
+            Reply::Raw(bytes) => bytes,
+            Reply::Silence => {
+                let mut rest = Vec::new();
+                let _ = stream.read_to_end(&mut rest).await;
+                return;
+            }
+        };
+        let _ = stream.write_all(&answer).await;
+        let _ = stream.shutdown().await;
+    }
+}

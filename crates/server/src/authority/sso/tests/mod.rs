@@ -1,0 +1,170 @@
+//! Logins by a provider of the test's own, which answers as it is told: well, or as a hostile one.
+
+mod answers;
+mod idp;
+mod logins;
+mod people;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::json;
+use time::OffsetDateTime;
+
+use self::idp::Idp;
+use super::claims::{Claims, Verdict, judge};
+use super::document::Connector;
+use super::flow::{Answer, Begun, Failure};
+use super::people::Admitted;
+use super::provider::Remote;
+use crate::authority::caller::{Caller, NOWHERE};
+use crate::authority::storage::Write;
+use crate::authority::{AuthConfig, Authority};
+use crate::config::AuthSection;
+
+const CALLER: Caller = Caller::Anonymous { address: NOWHERE };
+
+fn now() -> OffsetDateTime {
+    OffsetDateTime::now_utc()
+}
+
+/// An authority with one connector to a provider.
+struct Site {
+    directory: tempfile::TempDir,
+    authority: Authority,
+    idp: Idp,
+}
+
+/// A login that the browser has gone away with.
+struct Under {
+    begun: Begun,
+    query: BTreeMap<String, String>,
+}
+
+impl Site {
+    async fn new() -> Self {
+        Self::with("").await
+    }
+
+    /// With these lines more in the connector's document.
+    async fn with(more: &str) -> Self {
+        let site = Self::empty().await;
+        site.connect("corp", more).await;
+        site
+    }
+
+    async fn empty() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let section = AuthSection::default();
+        let config = AuthConfig {
+            cluster: sallyport_access::ClusterName::new("test.example").unwrap(),
+            data_dir: directory.path().join("data"),
+            second_factor: crate::config::SecondFactor::Optional,
+            public_addr: "proxy.example.com:443".to_owned(),
+            suite: None,
+            ca_keys: section.ca_keys,
+            lifetimes: section.lifetimes,
+            audit: section.audit,
+            answer_patience: section.answer_patience,
+            require_fips: false,
+        };
+        let authority = Authority::open(config, now()).await.unwrap();
+        Self { directory, authority, idp: Idp::plain().await }
+    }
+
+    /// The document of a connector to the provider.
+    fn document(&self, name: &str, more: &str) -> String {
+        let secret = self.directory.path().join("secret");
+        private(&secret, "s3cr:t\n");
+        let proof = match more.contains("private_key_jwt") {
+            true => String::new(),
+            false => format!("  client_secret_file: {}\n", secret.display()),
+        };
+        format!(
+            "kind: oidc\nversion: v1\nmetadata: {{name: {name}}}\nspec:\n  issuer: {}\n  client_id: sallyport\n  \
+             insecure_loopback: true\n  algorithms: [ES256]\n{proof}  mapping:\n    roles:\n      - {{claim: groups, value: 'ops-*', \
+             roles: [access]}}\n      - {{claim: groups, value: auditors, roles: [auditor]}}\n      - {{claim: groups, value: odd, \
+             roles: [nowhere]}}\n    traits: {{logins: ['{{{{claims.preferred_username}}}}']}}\n{more}",
+            self.idp.issuer()
+        )
+    }
+
+    async fn connect(&self, name: &str, more: &str) {
+        let connector = Connector::parse(&self.document(name, more)).unwrap();
+        self.connectors().write(&Caller::LocalAdmin, connector, Write::Replace).await.unwrap();
+    }
+
+    fn connectors(&self) -> &super::connectors::Connectors {
+        &self.authority.services.connectors
+    }
+
+    async fn remote(&self) -> std::sync::Arc<Remote> {
+        self.connectors().remote("corp", now()).await.unwrap()
+    }
+
+    async fn begin(&self) -> Under {
+        let remote = self.remote().await;
+        let begun = self.connectors().begin(&remote, "challenge", None, "", now()).await;
+        let (begun, step) = begun.map_err(word).unwrap();
+        self.authority.services.store.backend().transact(vec![step], now()).await.unwrap();
+        let (_, query) = begun.url.split_once('?').unwrap();
+        let query: BTreeMap<String, String> = idp::members(query);
+        self.idp.expect_nonce(&query["nonce"]);
+        Under { begun, query }
+    }
+
+    fn answer(&self, under: &Under) -> Answer {
+        Answer {
+            state: under.query["state"].clone(),
+            code: "the-code".to_owned(),
+            binding: under.begun.binding.clone(),
+            ..Answer::default()
+        }
+    }
+
+    async fn claims(&self, answer: &Answer) -> Result<Claims, Failure> {
+        let taken = self.connectors().take(answer, now()).await?;
+        assert_eq!((taken.challenge.as_str(), taken.connector.as_str()), ("challenge", "corp"));
+        let remote = self.remote().await;
+        self.connectors().claims(&remote, taken, answer, false, now()).await
+    }
+
+    /// One whole way through the provider, with the claims that it has been told.
+    async fn log_in(&self) -> Result<(Admitted, Verdict), &'static str> {
+        let answer = self.answer(&self.begin().await);
+        let claims = self.claims(&answer).await.map_err(word)?;
+        self.admit(&claims, now()).await
+    }
+
+    async fn admit(&self, claims: &Claims, now: OffsetDateTime) -> Result<(Admitted, Verdict), &'static str> {
+        let remote = self.remote().await;
+        let roles = self.authority.services.policy.cache();
+        let verdict = judge(remote.connector(), claims, |role| roles.roles.contains_key(role));
+        verdict.admit(claims, false).map_err(|error| error.word())?;
+        let admitted = self.connectors().admit(&CALLER, remote.connector(), claims, &verdict, now).await;
+        Ok((admitted.map_err(word)?, verdict))
+    }
+}
+
+fn word(failure: Failure) -> &'static str {
+    match failure {
+        Failure::Sso(error) => {
+            // What the person reads tells nothing of the provider's answers and of the machine.
+            let shown = error.shown();
+            assert!(!shown.contains("127.0.0.1") && !shown.contains('/'), "{shown}");
+            error.word()
+        }
+        Failure::State(status) => panic!("{status:?}"),
+    }
+}
+
+fn private(path: &Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// A person of the provider, as its tokens have them.
+fn person(subject: &str, name: &str, groups: &[&str]) -> serde_json::Value {
+    json!({ "sub": subject, "preferred_username": name, "groups": groups })
+}

@@ -1,0 +1,248 @@
+//! Requests by HTTP to servers that are none of the cluster's: where checkpoints of the audit log go, and identity providers.
+//!
+//! One request by HTTP/1.1 (RFC 9112) on a connection of its own, within a time and within bytes. Redirects are not followed:
+//! what an administrator has named is what is asked.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use sallyport_ca::tls::outside::outside_client_config;
+use tokio_rustls::rustls::ClientConfig;
+
+use crate::config::Endpoint;
+use crate::dialling::{BoxIo, dial, handshake};
+use crate::{ServerError, files};
+
+/// Where systems keep the CAs that they trust, the first that is there; the variable `SSL_CERT_FILE` names another.
+const SYSTEM_ROOTS: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+/// Most bytes of an answer's status line and headers.
+const HEAD_BYTES: usize = 64 * 1024;
+/// Most headers of an answer.
+const HEADERS: usize = 100;
+
+/// What an exchange may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// From dialling to the last byte of the answer.
+    pub(crate) patience: Duration,
+    /// Most bytes of the body of an answer of the class 2xx: a longer one is an error. 0: the body is not read.
+    pub(crate) body: usize,
+    /// Of another answer's body so much is read, and what fails of it is no error of its own.
+    pub(crate) refusal: usize,
+}
+
+/// An answer, of whatever class.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    /// Of its type, the part before parameters, in lower case; empty where it names none.
+    pub(crate) media_type: String,
+    pub(crate) body: Bytes,
+}
+
+/// Why there is no answer. The address is the server's, for people.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OutgoingError {
+    /// The list of CAs, by which a server is judged, cannot be used.
+    #[error("the CAs that servers are judged by cannot be used")]
+    Roots(#[source] io::Error),
+    /// No connection: no name, no route, no server, or a certificate that is not believed.
+    #[error("{address} was not reached")]
+    Unreached {
+        /// The server.
+        address: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The connection ended, or what came is not HTTP.
+    #[error("the exchange with {address} failed")]
+    Broken {
+        /// The server.
+        address: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The body has more bytes than are read.
+    #[error("the answer of {address} is longer than {limit} bytes")]
+    TooLong {
+        /// The server.
+        address: String,
+        /// The bound, in bytes.
+        limit: usize,
+    },
+    /// Not within the time.
+    #[error("{address} gave no answer within {} s", patience.as_secs())]
+    Late {
+        /// The server.
+        address: String,
+        /// The bound.
+        patience: Duration,
+    },
+}
+
+/// Sends a request to a server. It must have a certificate for its name, of a CA in `ca_file` or, without one, of those that the
+/// system trusts.
+///
+/// # Errors
+/// [`OutgoingError`]. An answer that refuses is none.
+pub(crate) async fn send(
+    endpoint: &Endpoint,
+    ca_file: Option<&Path>,
+    request: Request<Full<Bytes>>,
+    bounds: Bounds,
+) -> Result<Answer, OutgoingError> {
+    let tls = match endpoint.secure {
+        true => Some(Arc::new(trusted(ca_file).await.map_err(OutgoingError::Roots)?)),
+        false => None,
+    };
+    match tokio::time::timeout(bounds.patience, exchange(endpoint, tls, request, bounds)).await {
+        Ok(done) => done,
+        Err(_) => Err(OutgoingError::Late { address: endpoint.authority(), patience: bounds.patience }),
+    }
+}
+
+async fn exchange(
+    endpoint: &Endpoint,
+    tls: Option<Arc<ClientConfig>>,
+    request: Request<Full<Bytes>>,
+    bounds: Bounds,
+) -> Result<Answer, OutgoingError> {
+    let unreached = |source| OutgoingError::Unreached { address: endpoint.authority(), source };
+    let broken =
+        |source: hyper::Error| OutgoingError::Broken { address: endpoint.authority(), source: source.into() };
+    let tcp = dial(&endpoint.address).await.map_err(unreached)?;
+    let io: BoxIo = match tls {
+        Some(config) => Box::new(handshake(tcp, config, &endpoint.address.host).await.map_err(unreached)?),
+        None => Box::new(tcp),
+    };
+    let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
+        .max_buf_size(HEAD_BYTES)
+        .max_headers(HEADERS)
+        .handshake(TokioIo::new(io))
+        .await
+        .map_err(broken)?;
+    let asking = async {
+        let answer = sender.send_request(request).await.map_err(broken)?;
+        read(endpoint, answer, bounds).await
+    };
+    tokio::pin!(connection, asking);
+    tokio::select! {
+        done = &mut asking => done,
+        // It ends with the answer, which may be there already.
+        _ = &mut connection => asking.await,
+    }
+}
+
+async fn read(
+    endpoint: &Endpoint,
+    answer: Response<Incoming>,
+    bounds: Bounds,
+) -> Result<Answer, OutgoingError> {
+    let status = answer.status();
+    let media_type = answer.headers().get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = media_type.and_then(|value| value.split(';').next()).unwrap_or_default();
+    let media_type = media_type.trim().to_ascii_lowercase();
+    let limit = if status.is_success() { bounds.body } else { bounds.refusal };
+    if limit == 0 {
+        return Ok(Answer { status, media_type, body: Bytes::new() });
+    }
+    let body = match Limited::new(answer.into_body(), limit).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(_) if !status.is_success() => Bytes::new(),
+        Err(error) if error.is::<LengthLimitError>() => {
+            return Err(OutgoingError::TooLong { address: endpoint.authority(), limit });
+        }
+        Err(source) => return Err(OutgoingError::Broken { address: endpoint.authority(), source }),
+    };
+    Ok(Answer { status, media_type, body })
+}
+
+/// Reads a secret from a file of mode 0600, on no thread that serves connections: the file may be where nothing answers.
+///
+/// # Errors
+/// It is not there, others may read it, it is not text, or it was not read in time.
+pub(crate) async fn secret(path: &Path, patience: Duration) -> io::Result<String> {
+    let from = path.to_owned();
+    let reading = tokio::task::spawn_blocking(move || read_secret(&from));
+    match tokio::time::timeout(patience, reading).await {
+        Ok(read) => read.map_err(io::Error::other)?,
+        Err(_) => {
+            let problem = format!("{} was not read within {} s", path.display(), patience.as_secs());
+            Err(io::Error::new(io::ErrorKind::TimedOut, problem))
+        }
+    }
+}
+
+fn read_secret(path: &Path) -> io::Result<String> {
+    let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{} is not there", path.display()));
+    let bytes = files::read_private(path)
+        .map_err(|error| io::Error::other(ServerError::chain(&error)))?
+        .ok_or_else(missing)?;
+    String::from_utf8(bytes).map_err(|_| io::Error::other(format!("{} is not UTF-8", path.display())))
+}
+
+async fn trusted(ca_file: Option<&Path>) -> io::Result<ClientConfig> {
+    let given = ca_file.map(Path::to_owned).or_else(|| std::env::var_os("SSL_CERT_FILE").map(Into::into));
+    let read = tokio::task::spawn_blocking(move || {
+        let path = match given {
+            Some(path) => path,
+            None => system_roots()?,
+        };
+        let named = |problem: String| io::Error::other(format!("{}: {problem}", path.display()));
+        let roots = std::fs::read(&path).map_err(|error| named(error.to_string()))?;
+        outside_client_config(&roots).map_err(|error| named(error.to_string()))
+    });
+    read.await.map_err(io::Error::other)?
+}
+
+fn system_roots() -> io::Result<PathBuf> {
+    SYSTEM_ROOTS
+        .iter()
+        .map(Path::new)
+        .find(|path| path.exists())
+        .map(Path::to_owned)
+        .ok_or_else(|| io::Error::other("this system has no list of CAs; name one: ca_file"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_secret_that_does_not_come_keeps_no_connection_waiting() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        // Opening it waits until another opens it to write, which happens only after this thread has gone on.
+        let reading = tokio::spawn({
+            let path = path.clone();
+            async move { secret(&path, Duration::from_secs(10)).await }
+        });
+        tokio::task::yield_now().await;
+        let written = tokio::task::spawn_blocking(move || std::fs::write(path, "secret\n"));
+        let (read, written) = tokio::join!(reading, written);
+        written.unwrap().unwrap();
+        assert_eq!(read.unwrap().unwrap(), "secret\n");
+    }
+}
