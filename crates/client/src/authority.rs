@@ -17,6 +17,7 @@ use sallyport_wire::v1::factors_client::FactorsClient;
 use sallyport_wire::v1::login_client::LoginClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
 use sallyport_wire::v1::sessions_client::SessionsClient;
+use sallyport_wire::v1::sso_client::SsoClient;
 use sallyport_wire::v1::suites_client::SuitesClient;
 use tokio::net::UnixStream;
 use tonic::transport::{self, Uri};
@@ -118,6 +119,11 @@ impl Authority {
     /// Rotations of the certificate authorities.
     pub fn rotation(&self) -> RotationClient<Channel> {
         RotationClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT)
+    }
+
+    /// Single sign-on.
+    pub fn sso(&self) -> SsoClient<Channel> {
+        SsoClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT)
     }
 
     /// Suites of algorithms.

@@ -9,6 +9,7 @@ mod hosts;
 mod nodes;
 mod resources;
 mod rotation;
+mod sso;
 mod status;
 mod suite;
 mod tokens;
@@ -63,6 +64,9 @@ enum Admin {
     /// Certificates and tokens by hand, for users and programs that cannot ask for them.
     #[command(subcommand)]
     Auth(auth::Auth),
+    /// Single sign-on: its connectors, their keys, and trying one.
+    #[command(subcommand)]
+    Sso(sso::Sso),
     /// Which algorithms the cluster uses, and who could follow a change.
     #[command(subcommand)]
     Suite(suite::Suite),
@@ -120,6 +124,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
         Admin::Ca(command) => ca::run(&authority, command).await.map(done),
         Admin::Certs(command) => certs::run(&authority, command).await.map(done),
         Admin::Auth(command) => auth::run(&authority, command).await.map(done),
+        Admin::Sso(command) => sso::run(&authority, command).await,
         Admin::Suite(command) => suite::run(&authority, command).await,
         Admin::Audit(command) => audit::run(&authority, command).await,
     }

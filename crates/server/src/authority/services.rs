@@ -37,6 +37,7 @@
 //! Challenges          -> Journal Policy Identities Factors Accounts   what is proven at pages
 //! CertificateRegister -> Journal Delegation Policy Identities Issuance IssuedList HostRegistry
 //! Connectors          -> Journal Delegation Policy Identities Logins Accounts    single sign-on
+//! SsoPages            -> Connectors Challenges               single sign-on at the login page
 //! Resources           -> Journal Gate Delegation Policy Identities HostRegistry DatabaseRegister Catalogue Servers Membership Accounts Connectors
 //! api::*              -> what each method uses
 //! ```
@@ -60,7 +61,7 @@ use crate::authority::api::answers::Waiting;
 use crate::authority::api::serve::Api;
 use crate::authority::api::{
     admin, catalogue, certificates, cluster, databases, factors as factors_api, hosts, login, rotation,
-    sessions, suites, web,
+    sessions, sso as sso_api, suites, web,
 };
 use crate::authority::audit::checkpoints::Checkpoints;
 use crate::authority::audit::disk_reserve::DiskReserve;
@@ -101,6 +102,7 @@ use crate::authority::rotation::confirmations::Confirmations;
 use crate::authority::rotation::steps::Rotations;
 use crate::authority::sessions::running::LiveSessions;
 use crate::authority::sso::connectors::Connectors;
+use crate::authority::sso::pages::SsoPages;
 use crate::authority::streams::Streams;
 use crate::authority::suites::SuiteChanges;
 use crate::authority::watches::Watches;
@@ -142,7 +144,7 @@ pub(crate) struct Services {
     pub(crate) sessions: Arc<LiveSessions>,
     pub(crate) recordings: Arc<Recordings>,
     pub(crate) accounts: Arc<Accounts>,
-    #[cfg_attr(not(test), expect(dead_code, reason = "the API of pages takes it"))]
+    #[cfg(test)]
     pub(crate) connectors: Arc<Connectors>,
     pub(crate) reserve: Arc<DiskReserve>,
     pub(crate) api: Arc<Api>,
@@ -293,6 +295,7 @@ impl Services {
             &logins,
             &accounts,
         );
+        let sso_pages = SsoPages::new(&connectors, &challenges);
         let resources = Resources::new(
             &store,
             &journal,
@@ -324,6 +327,7 @@ impl Services {
                 accounts: Arc::clone(&accounts),
                 membership: Arc::clone(&membership),
                 challenges: Arc::clone(&challenges),
+                sso: Arc::clone(&sso_pages),
             },
             hosts: hosts::Service {
                 gate: Arc::clone(&gate),
@@ -412,6 +416,16 @@ impl Services {
                 gate: Arc::clone(&gate),
                 journal: Arc::clone(&journal),
                 challenges: Arc::clone(&challenges),
+                sso: Arc::clone(&sso_pages),
+                connectors: Arc::clone(&connectors),
+            },
+            sso: sso_api::Service {
+                config: Arc::clone(&config),
+                gate: Arc::clone(&gate),
+                journal: Arc::clone(&journal),
+                delegation: Arc::clone(&delegation),
+                connectors: Arc::clone(&connectors),
+                pages: Arc::clone(&sso_pages),
             },
             unread: Waiting::default(),
             stop: stop.clone(),
@@ -433,6 +447,7 @@ impl Services {
             sessions,
             recordings,
             accounts,
+            #[cfg(test)]
             connectors,
             reserve,
             api: Arc::new(api),

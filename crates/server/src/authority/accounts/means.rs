@@ -26,6 +26,7 @@ pub(crate) enum Way {
     Passkey,
     Code,
     RecoveryCode,
+    SingleSignOn,
 }
 
 /// The factor of a proof.
@@ -50,6 +51,7 @@ impl Means {
             Way::Passkey => "passkey",
             Way::Code => "code",
             Way::RecoveryCode => "recovery code",
+            Way::SingleSignOn => "single sign-on",
         };
         let event = event.field("way", way).field("second_factor", self.second_factor);
         match &self.factor {

@@ -37,6 +37,8 @@ pub(crate) struct Proven {
     pub(crate) user_revision: u64,
     pub(crate) by: Means,
     pub(crate) spends: Spends,
+    /// When the user ends, of one who comes by single sign-on: certificates end no later.
+    pub(crate) until: Option<OffsetDateTime>,
 }
 
 /// What a proof spends, in the transaction that makes use of it.
@@ -67,7 +69,7 @@ impl Accounts {
         keys: &LoginKeys,
         now: OffsetDateTime,
     ) -> Result<v1::LoginResponse, LoginRefusal> {
-        let Proven { user, user_revision, by, spends } = proven;
+        let Proven { user, user_revision, by, spends, until } = proven;
         let identity = self.may_log_in(&user, now)?;
         let cache = self.policy.cache();
         let ttl = cache
@@ -78,6 +80,7 @@ impl Accounts {
             .issuance
             .within_policy(CertificateKind::User, ttl, keys.ttl.is_some())
             .map_err(|status| refusal(status, "lifetime"))?;
+        let ttl = until.map_or(ttl, |until| ttl.min(until - now));
         let issued = self.certify_user(&identity, &keys.ssh, &keys.tls, ttl, now)?;
         // From here to the answer, what was proven and decided stays true: a change of it finds this login open.
         let changing = self.identities.steady().await;

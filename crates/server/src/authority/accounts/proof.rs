@@ -122,7 +122,7 @@ impl Accounts {
             user_verified: false,
         };
         let spends = Spends::Password { credential, revision, code, password };
-        Ok(Proven { user, user_revision, by, spends })
+        Ok(Proven { user, user_revision, by, spends, until: None })
     }
 
     /// As slow as a real user, closed as one is, and written down as one is: neither an answer nor the time that it takes tells

@@ -17,6 +17,8 @@ use crate::authority::fips::in_fips_mode;
 use crate::authority::gate::calls::Gate;
 use crate::authority::hosts::membership::Membership;
 use crate::authority::issuance::in_force::Issuance;
+use crate::authority::sso::pages::SsoPages;
+use crate::config::PreferredLogin;
 
 /// Who has no certificate yet.
 #[derive(Debug, Clone)]
@@ -28,6 +30,25 @@ pub(crate) struct Service {
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) membership: Arc<Membership>,
     pub(crate) challenges: Arc<Challenges>,
+    pub(crate) sso: Arc<SsoPages>,
+}
+
+impl Service {
+    /// How people log in here, the preferred way first.
+    async fn login_methods(&self) -> Vec<String> {
+        let mut methods = self.challenges.login_methods();
+        // A state that cannot be read is told of when it is needed.
+        if self.sso.offered().await.unwrap_or_default() {
+            let prefers_password = self.config.authentication.prefer == PreferredLogin::Password;
+            let place = match methods.first().map(String::as_str) {
+                Some("passkey") => 1,
+                _ if prefers_password => methods.len(),
+                _ => 0,
+            };
+            methods.insert(place, "sso".to_owned());
+        }
+        methods
+    }
 }
 
 #[tonic::async_trait]
@@ -44,7 +65,7 @@ impl Login for Service {
             time: Some(convert::time_to_proto(OffsetDateTime::now_utc())),
             suite: self.issuance.authorities().suite().name().to_owned(),
             fips: in_fips_mode(),
-            login_methods: self.challenges.login_methods(),
+            login_methods: self.login_methods().await,
         }))
     }
 

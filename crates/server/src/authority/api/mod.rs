@@ -12,6 +12,7 @@ pub(crate) mod login;
 pub(crate) mod rotation;
 pub(crate) mod serve;
 pub(crate) mod sessions;
+pub(crate) mod sso;
 pub(crate) mod suites;
 mod visible;
 pub(crate) mod web;

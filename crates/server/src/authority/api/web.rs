@@ -13,6 +13,8 @@ use crate::authority::caller::caller;
 use crate::authority::challenges::kept::Challenges;
 use crate::authority::challenges::pages::Browser;
 use crate::authority::gate::calls::Gate;
+use crate::authority::sso::connectors::Connectors;
+use crate::authority::sso::pages::SsoPages;
 
 /// What browsers do, as proxies tell of it.
 #[derive(Debug, Clone)]
@@ -20,6 +22,8 @@ pub(crate) struct Service {
     pub(crate) gate: Arc<Gate>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) challenges: Arc<Challenges>,
+    pub(crate) sso: Arc<SsoPages>,
+    pub(crate) connectors: Arc<Connectors>,
 }
 
 impl Service {
@@ -47,7 +51,7 @@ impl Web for Service {
         request: Request<v1::WebRequest>,
     ) -> Result<Response<v1::WebLogin>, Status> {
         let (browser, asked) = self.browser(request, "Web.DescribeLogin", |asked| &asked.address).await?;
-        self.challenges.describe_login(&browser, &asked.id).await.map(Response::new)
+        self.sso.describe(&browser, &asked.id).await.map(Response::new)
     }
 
     async fn begin_login_passkey(
@@ -77,6 +81,31 @@ impl Web for Service {
         let (browser, asked) =
             self.browser(request, "Web.ProveLoginPassword", |asked| &asked.address).await?;
         self.challenges.prove_login_password(&browser, asked).await.map(Response::new)
+    }
+
+    async fn begin_login_sso(
+        &self,
+        request: Request<v1::WebBeginSsoRequest>,
+    ) -> Result<Response<v1::WebSsoBegun>, Status> {
+        let (browser, asked) = self.browser(request, "Web.BeginLoginSso", |asked| &asked.address).await?;
+        self.sso.begin(&browser, asked).await.map(Response::new)
+    }
+
+    async fn finish_login_sso(
+        &self,
+        request: Request<v1::WebFinishSsoRequest>,
+    ) -> Result<Response<v1::WebProven>, Status> {
+        let (browser, asked) = self.browser(request, "Web.FinishLoginSso", |asked| &asked.address).await?;
+        self.sso.finish(&browser, asked).await.map(Response::new)
+    }
+
+    async fn sso_logout(
+        &self,
+        request: Request<v1::WebSsoLogoutRequest>,
+    ) -> Result<Response<v1::WebSsoLoggedOut>, Status> {
+        let (browser, asked) = self.browser(request, "Web.SsoLogout", |asked| &asked.address).await?;
+        self.connectors.log_out(&browser.caller, &asked.connector, &asked.logout_token).await?;
+        Ok(Response::new(v1::WebSsoLoggedOut {}))
     }
 
     async fn refuse_login(

@@ -207,7 +207,7 @@ impl Challenges {
         let gone = || Status::permission_denied("the account is not there any more");
         let name = stored.value.user.clone().ok_or_else(gone)?;
         let user = self.store.get::<UserRecord>(name.as_str(), now).await.map_err(|error| storage(&error))?;
-        let user = user.ok_or_else(gone)?.value;
+        let sallyport_store::Stored { value: user, expires: until, .. } = user.ok_or_else(gone)?;
         let mut next = stored.value.clone();
         next.state = State::Used;
         let tls = BASE64.decode(asked.tls_public_key.as_bytes());
@@ -222,6 +222,7 @@ impl Challenges {
             user_revision: by.user_revision,
             by: by.means.clone(),
             spends: Spends::Challenge { used: self.changed(stored, &next)?, proven_at: by.at },
+            until,
         };
         let allowed = self.may_log_in_so(&proven.user, &asked.redirect, now).map(drop);
         let opened = match allowed {

@@ -54,18 +54,18 @@ pub(crate) struct Challenges {
 }
 
 /// A challenge that is to be opened.
-pub(super) struct Opened {
-    pub(super) id: String,
-    pub(super) step: Op,
-    pub(super) expires: OffsetDateTime,
+pub(crate) struct Opened {
+    pub(crate) id: String,
+    pub(crate) step: Op,
+    pub(crate) expires: OffsetDateTime,
 }
 
 /// Who asks for a challenge, and from where.
-pub(super) struct Asking<'a> {
-    pub(super) user: Option<&'a UserName>,
-    pub(super) login: Option<Uuid>,
-    pub(super) host_name: String,
-    pub(super) address: IpAddr,
+pub(crate) struct Asking<'a> {
+    pub(crate) user: Option<&'a UserName>,
+    pub(crate) login: Option<Uuid>,
+    pub(crate) host_name: String,
+    pub(crate) address: IpAddr,
 }
 
 /// Random bytes as text that fits into an address.
@@ -113,7 +113,7 @@ impl Challenges {
     }
 
     /// A fresh challenge, counted; its step is to be taken next.
-    pub(super) fn opened(
+    pub(crate) fn opened(
         &self,
         purpose: Purpose,
         asking: Asking<'_>,
@@ -134,13 +134,14 @@ impl Challenges {
             state: State::Pending,
             ceremony: None,
             failures: 0,
+            sso: None,
         };
         let step = typed::create(&key, &record, Some(expires)).map_err(|error| storage(&error))?;
         Ok(Opened { id, step, expires })
     }
 
     /// What a program is told of a challenge that was opened.
-    pub(super) fn page(&self, opened: &Opened, path: &str) -> v1::ChallengePage {
+    pub(crate) fn page(&self, opened: &Opened, path: &str) -> v1::ChallengePage {
         v1::ChallengePage {
             challenge: opened.id.clone(),
             path: format!("{path}#{}", opened.id),
@@ -153,7 +154,7 @@ impl Challenges {
     ///
     /// # Errors
     /// There is none, or there were too many failures from that address.
-    pub(super) async fn at(
+    pub(crate) async fn at(
         &self,
         caller: &Caller,
         id: &str,
@@ -184,7 +185,7 @@ impl Challenges {
     }
 
     /// Replaces a challenge if it is still as it was read, with other steps; gives its new revision.
-    pub(super) async fn write(
+    pub(crate) async fn write(
         &self,
         stored: &Stored<ChallengeRecord>,
         next: &ChallengeRecord,
@@ -226,7 +227,7 @@ impl Challenges {
     }
 
     /// Of a challenge that can still be proven; else why not.
-    pub(super) fn is_pending(stored: &Stored<ChallengeRecord>) -> Result<(), Status> {
+    pub(crate) fn is_pending(stored: &Stored<ChallengeRecord>) -> Result<(), Status> {
         match stored.value.state {
             State::Pending => Ok(()),
             State::Proven(_) => {
@@ -258,8 +259,23 @@ impl Challenges {
         ceremony.begun()
     }
 
+    /// A caller came with what no challenge awaits: it counts as a guess.
+    pub(crate) fn guessed(&self, caller: &Caller, now: OffsetDateTime) {
+        if let Some(address) = caller.address() {
+            self.guesses.note(address, now);
+        }
+    }
+
+    /// Where the next change of a challenge is heard, by its key.
+    ///
+    /// # Errors
+    /// Too many wait.
+    pub(crate) fn heard(&self, key: &str) -> Result<tokio::sync::watch::Receiver<()>, Status> {
+        self.waiting.wait(key)
+    }
+
     /// A proof was wrong: it counts, and after several the challenge ends. What cannot be written is no reason to let a guesser go on.
-    pub(super) async fn wrong_proof(
+    pub(crate) async fn wrong_proof(
         &self,
         caller: &Caller,
         stored: &Stored<ChallengeRecord>,
@@ -298,7 +314,7 @@ impl Challenges {
     }
 
     /// An event with which challenge it is about.
-    pub(super) fn named(event: Event, stored: &Stored<ChallengeRecord>) -> Event {
+    pub(crate) fn named(event: Event, stored: &Stored<ChallengeRecord>) -> Event {
         event
             .field("challenge", stored.name.get(..SHOWN).unwrap_or_default())
             .field("purpose", stored.value.purpose.word())

@@ -70,7 +70,7 @@ impl Challenges {
 
     /// A login that can still be proven. Of a headless one, the code that its terminal shows has to be typed first: a person whom a
     /// stranger has sent the address does not have it on a screen of their own.
-    async fn pending_login(
+    pub(crate) async fn pending_login(
         &self,
         browser: &Browser,
         id: &str,
@@ -197,7 +197,7 @@ impl Challenges {
                 return Err(self.accounts.login_failed(caller, &shown(&request.user), refusal).await?);
             }
         };
-        let Proven { user, user_revision, by, spends } = proven;
+        let Proven { user, user_revision, by, spends, .. } = proven;
         let Spends::Password { credential, revision, code, .. } = spends else {
             return Err(Status::internal("a password was proven by something else"));
         };
@@ -219,7 +219,7 @@ impl Challenges {
 
     /// A login is proven: from now on it is this user's, and the browser gets what the program awaits. The caller holds what
     /// `Identities::steady` gives.
-    async fn login_proven(
+    pub(crate) async fn login_proven(
         &self,
         browser: &Browser,
         stored: &Stored<ChallengeRecord>,
@@ -229,6 +229,13 @@ impl Challenges {
         now: OffsetDateTime,
     ) -> Result<v1::WebProven, Status> {
         let asked = asked(stored)?;
+        if user.origin.is_some() && means.way != Way::SingleSignOn {
+            let event = browser.event(Code::ChallengeRefused).user(user.name.as_str());
+            self.end(&browser.caller, stored, event.message("not by single sign-on"), now).await?;
+            return Err(Status::permission_denied(
+                "you come by single sign-on, and log in by that alone: begin again, and choose it on the page",
+            ));
+        }
         if let Err(refusal) = self.may_log_in_so(user, &asked.redirect, now) {
             let LoginRefusal { reason, .. } = refusal;
             let event = browser.event(Code::ChallengeRefused).user(user.name.as_str()).message(reason);

@@ -44,6 +44,9 @@ pub(crate) struct ChallengeRecord {
     /// Wrong proofs.
     #[serde(default)]
     pub(crate) failures: u8,
+    /// The record of the way through an identity provider that was begun last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sso: Option<String>,
 }
 
 impl Kind for ChallengeRecord {
@@ -73,6 +76,8 @@ pub(crate) enum Purpose {
     EnrolPasskey { name: FactorName },
     /// To confirm new one-time codes, by the first one.
     EnrolCodes { name: FactorName, sealed: String },
+    /// To try a connector of single sign-on that is not stored: its document, and what came of it, sealed.
+    SsoTest { yaml: String, result: Option<String> },
 }
 
 impl Purpose {
@@ -85,6 +90,7 @@ impl Purpose {
             Self::RecoveryCodes => "recovery-codes",
             Self::EnrolPasskey { .. } => "enrol-passkey",
             Self::EnrolCodes { .. } => "enrol-codes",
+            Self::SsoTest { .. } => "sso-test",
         }
     }
 

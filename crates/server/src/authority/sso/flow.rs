@@ -66,6 +66,8 @@ pub(crate) struct Answer {
 
 /// A login whose answer has come, once.
 pub(crate) struct Taken {
+    /// Of its record.
+    pub(crate) key: String,
     pub(crate) challenge: String,
     pub(crate) connector: String,
     /// The document of a connector that is tested.
@@ -145,6 +147,7 @@ impl Connectors {
             return Err(SsoError::OtherBrowser.into());
         }
         Ok(Taken {
+            key,
             challenge: under.challenge.clone(),
             connector: under.connector.clone(),
             tested: under.tested.clone(),

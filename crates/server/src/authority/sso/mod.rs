@@ -11,9 +11,11 @@ pub(crate) mod document;
 pub(crate) mod error;
 pub(crate) mod flow;
 pub(crate) mod logout;
+pub(crate) mod pages;
 pub(crate) mod people;
 mod provider;
 pub(crate) mod records;
+mod testing;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 mod tests;

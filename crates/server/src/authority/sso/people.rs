@@ -27,7 +27,51 @@ pub(crate) struct Admitted {
     pub(crate) second_factor: bool,
 }
 
+/// The name that a person has or would get.
+struct Whose {
+    name: UserName,
+    owner: Option<Stored<NameRecord>>,
+    before: Option<Stored<UserRecord>>,
+}
+
 impl Connectors {
+    async fn whose(
+        &self,
+        connector: &Connector,
+        key: &str,
+        verdict: &Verdict,
+        now: OffsetDateTime,
+    ) -> Result<Whose, Failure> {
+        let person = self.store.get::<PersonRecord>(key, now).await.map_err(|error| state(&error))?;
+        let name = match person {
+            // What the provider calls them now does not matter: it is the same person.
+            Some(person) => person.value.user,
+            None => verdict
+                .name
+                .clone()
+                .map_err(|reason| SsoError::NoName { template: connector.username.to_string(), reason })?,
+        };
+        let owner = self.store.get::<NameRecord>(name.as_str(), now).await.map_err(|error| state(&error))?;
+        let before = self.store.get::<UserRecord>(name.as_str(), now).await.map_err(|error| state(&error))?;
+        check_free(&name, key, owner.as_ref(), before.as_ref())?;
+        Ok(Whose { name, owner, before })
+    }
+
+    /// The name that a person would have, without making them a user.
+    ///
+    /// # Errors
+    /// As [`Self::admit`].
+    pub(super) async fn would_be(
+        &self,
+        connector: &Connector,
+        claims: &Claims,
+        verdict: &Verdict,
+        now: OffsetDateTime,
+    ) -> Result<UserName, Failure> {
+        let key = person_key(&claims.identity.issuer, &claims.identity.subject);
+        Ok(self.whose(connector, &key, verdict, now).await?.name)
+    }
+
     /// Makes a person a user, or has their user be as the provider says now, until the connector's lifetime is over.
     ///
     /// # Errors
@@ -43,18 +87,7 @@ impl Connectors {
         // No administrator makes a user of the name, or takes a role away, meanwhile.
         let _changing = self.identities.change().await;
         let key = person_key(&claims.identity.issuer, &claims.identity.subject);
-        let person = self.store.get::<PersonRecord>(&key, now).await.map_err(|error| state(&error))?;
-        let name = match &person {
-            // What the provider calls them now does not matter: it is the same person.
-            Some(person) => person.value.user.clone(),
-            None => verdict
-                .name
-                .clone()
-                .map_err(|reason| SsoError::NoName { template: connector.username.to_string(), reason })?,
-        };
-        let owner = self.store.get::<NameRecord>(name.as_str(), now).await.map_err(|error| state(&error))?;
-        let before = self.store.get::<UserRecord>(name.as_str(), now).await.map_err(|error| state(&error))?;
-        check_free(&name, &key, owner.as_ref(), before.as_ref())?;
+        let Whose { name, owner, before } = self.whose(connector, &key, verdict, now).await?;
         let expires = now + connector.user_lifetime;
         let user = UserRecord {
             name: name.clone(),

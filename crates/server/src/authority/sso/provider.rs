@@ -179,7 +179,8 @@ impl Remote {
             return Ok(keys);
         }
         let _alone = self.fetching.lock().await;
-        match kept(&self.kept.lock()) {
+        let now_kept = kept(&self.kept.lock());
+        match now_kept {
             (false, Some(keys)) => Ok(keys),
             (_, Some(old)) => match self.fetch_keys(discovery, now).await {
                 Ok(keys) => Ok(keys),

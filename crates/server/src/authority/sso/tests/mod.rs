@@ -65,6 +65,7 @@ impl Site {
             ca_keys: section.ca_keys,
             lifetimes: section.lifetimes,
             audit: section.audit,
+            authentication: section.authentication,
             answer_patience: section.answer_patience,
             require_fips: false,
         };

@@ -1,0 +1,323 @@
+//! Single sign-on at the login page: a challenge goes to a provider with the browser, and comes back with who the person is.
+
+use std::sync::Arc;
+
+use sallyport_audit::{Code, Event};
+use sallyport_store::Stored;
+use sallyport_wire::{convert, v1};
+use time::OffsetDateTime;
+use tonic::Status;
+
+use super::claims::{Claims, Verdict, judge};
+use super::connectors::Connectors;
+use super::document::Connector;
+use super::error::SsoError;
+use super::flow::{Answer, Failure, Taken};
+use super::people::{Admitted, with_origin};
+use super::provider::Remote;
+use super::records::AttemptRecord;
+use super::testing::{failed, passed};
+use crate::ServerError;
+use crate::authority::accounts::means::{Means, Way};
+use crate::authority::challenges::kept::Challenges;
+use crate::authority::challenges::pages::{Browser, client};
+use crate::authority::challenges::records::{ChallengeRecord, Purpose, State};
+use crate::authority::records::UserRecord;
+use crate::authority::storage::{removed, storage};
+use crate::config::SecondFactor;
+
+/// Most connectors that the page shows.
+const BUTTONS: usize = 20;
+/// Longest trace in an event, in bytes.
+const TRACE: usize = 2000;
+
+/// Single sign-on at the login page.
+#[derive(Debug)]
+pub(crate) struct SsoPages {
+    pub(super) connectors: Arc<Connectors>,
+    pub(super) challenges: Arc<Challenges>,
+}
+
+fn button(connector: &Connector) -> v1::WebConnector {
+    v1::WebConnector { name: connector.name.to_string(), title: connector.title.clone() }
+}
+
+/// Nothing waits for an answer any more.
+fn over() -> Status {
+    Status::aborted("this login has ended; begin again with the command that opened it")
+}
+
+impl SsoPages {
+    pub(crate) fn new(connectors: &Arc<Connectors>, challenges: &Arc<Challenges>) -> Arc<Self> {
+        Arc::new(Self { connectors: Arc::clone(connectors), challenges: Arc::clone(challenges) })
+    }
+
+    /// Whether people can log in here by single sign-on.
+    pub(crate) async fn offered(&self) -> Result<bool, Status> {
+        Ok(!self.connectors.all(OffsetDateTime::now_utc()).await?.is_empty())
+    }
+
+    /// What a page shows of a login, and of a connector that is tried.
+    pub(crate) async fn describe(&self, browser: &Browser, id: &str) -> Result<v1::WebLogin, Status> {
+        let now = OffsetDateTime::now_utc();
+        let stored = self.challenges.at(&browser.caller, id, now).await?;
+        let record = &stored.value;
+        let Purpose::SsoTest { yaml, .. } = &record.purpose else {
+            let mut login = self.challenges.describe_login(browser, id).await?;
+            let connectors = self.connectors.all(now).await?;
+            let methods = login.methods.get_or_insert_default();
+            methods.sso = connectors.iter().take(BUTTONS).map(|remote| button(remote.connector())).collect();
+            return Ok(login);
+        };
+        let methods = v1::WebMethods { sso: vec![button(&tested(yaml)?)], ..v1::WebMethods::default() };
+        Ok(v1::WebLogin {
+            cluster: self.connectors.config.cluster.to_string(),
+            state: record.state.word().to_owned(),
+            client: Some(client(record)),
+            redirect: "test".to_owned(),
+            methods: Some(methods),
+            user: String::new(),
+            expires: Some(convert::time_to_proto(record.expires)),
+        })
+    }
+
+    /// Sends a login to a provider.
+    pub(crate) async fn begin(
+        &self,
+        browser: &Browser,
+        request: v1::WebBeginSsoRequest,
+    ) -> Result<v1::WebSsoBegun, Status> {
+        let now = OffsetDateTime::now_utc();
+        let stored = self.challenges.at(&browser.caller, &request.id, now).await?;
+        let (stored, remote, tested) = match &stored.value.purpose {
+            Purpose::SsoTest { yaml, .. } => {
+                Challenges::is_pending(&stored)?;
+                let (remote, yaml) = (Arc::new(Remote::new(tested(yaml)?)), yaml.clone());
+                (stored, remote, Some(yaml))
+            }
+            _ => {
+                let stored = self.challenges.pending_login(browser, &request.id, &request.code, now).await?;
+                (stored, self.connectors.remote(&request.connector, now).await?, None)
+            }
+        };
+        let name = remote.connector().name.to_string();
+        let begun = self.connectors.begin(&remote, &stored.name, tested, &request.origin, now).await;
+        let (begun, step) = match begun {
+            Ok(begun) => begun,
+            Err(failure) => return Err(self.refused(browser, &stored, &name, failure, now).await?),
+        };
+        let mut steps = vec![step];
+        let mut next = stored.value.clone();
+        // One at a time: whoever chooses another way has left the first one.
+        if let Some(former) = next.sso.replace(begun.key) {
+            let gone = removed(&former, &AttemptRecord { sealed: String::new() });
+            steps.extend(gone.map_err(|error| storage(&error))?);
+        }
+        self.challenges.write(&stored, &next, steps, now).await?;
+        let event = Challenges::named(browser.event(Code::SsoBegun).field("connector", name), &stored);
+        self.connectors.journal.note_caused(&browser.caller, event, "begun").await?;
+        Ok(v1::WebSsoBegun { redirect: begun.url, binding: begun.binding })
+    }
+
+    /// Takes the provider's answer, which the browser brings.
+    pub(crate) async fn finish(
+        &self,
+        browser: &Browser,
+        request: v1::WebFinishSsoRequest,
+    ) -> Result<v1::WebProven, Status> {
+        let now = OffsetDateTime::now_utc();
+        let answer = Answer {
+            state: request.state,
+            code: request.code,
+            iss: request.iss,
+            error: request.error,
+            error_description: request.error_description,
+            binding: request.binding,
+        };
+        let taken = match self.connectors.take(&answer, now).await {
+            Ok(taken) => taken,
+            Err(failure) => return Err(self.unknown(browser, failure, now).await?),
+        };
+        let stored = self.connectors.store.get::<ChallengeRecord>(&taken.challenge, now).await;
+        let stored = stored.map_err(|error| storage(&error))?;
+        let awaits = |stored: &Stored<ChallengeRecord>| {
+            stored.value.expires > now
+                && stored.value.sso.as_deref() == Some(taken.key.as_str())
+                && matches!(stored.value.state, State::Pending)
+        };
+        let stored = stored.filter(awaits).ok_or_else(over)?;
+        match taken.tested.clone() {
+            Some(yaml) => self.finish_test(browser, &stored, taken, &answer, &yaml, now).await,
+            None => self.finish_login(browser, &stored, taken, &answer, now).await,
+        }
+    }
+
+    async fn finish_login(
+        &self,
+        browser: &Browser,
+        stored: &Stored<ChallengeRecord>,
+        taken: Taken,
+        answer: &Answer,
+        now: OffsetDateTime,
+    ) -> Result<v1::WebProven, Status> {
+        let name = taken.connector.clone();
+        let remote = self.connectors.remote(&name, now).await?;
+        let connector = remote.connector();
+        let said = match self.connectors.claims(&remote, taken, answer, false, now).await {
+            Ok(said) => said,
+            Err(failure) => return Err(self.refused(browser, stored, &name, failure, now).await?),
+        };
+        let verdict = self.judge(connector, &said);
+        let admitted = self.admit(browser, connector, &said, &verdict, now).await;
+        let Admitted { user, second_factor } = match admitted {
+            Ok(admitted) => admitted,
+            Err(failure) => {
+                let event = with_origin(
+                    browser.event(Code::SsoRefused),
+                    &name,
+                    &said.identity.issuer,
+                    &said.identity.subject,
+                );
+                return Err(self.refused_with(event, browser, stored, &name, failure, now).await?);
+            }
+        };
+        let event = browser
+            .event(Code::SsoLogin)
+            .user(user.as_str())
+            .field("second_factor", second_factor)
+            .field("unknown_roles", verdict.unknown_roles.join(", "))
+            .field("trace", cut(&verdict.told()));
+        let event = with_origin(event, &name, &said.identity.issuer, &said.identity.subject);
+        self.connectors.journal.record(vec![Challenges::named(event, stored)]).await?;
+        let _changing = self.connectors.identities.steady().await;
+        let record = self.connectors.store.get::<UserRecord>(user.as_str(), now).await;
+        let record = record.map_err(|error| storage(&error))?.ok_or_else(over)?;
+        let means = Means { way: Way::SingleSignOn, factor: None, second_factor, user_verified: false };
+        let who = (&record.value, record.revision);
+        self.challenges.login_proven(browser, stored, who, means, Vec::new(), now).await
+    }
+
+    fn judge(&self, connector: &Connector, said: &Claims) -> Verdict {
+        let cache = self.connectors.policy.cache();
+        judge(connector, said, |role| cache.roles.contains_key(role))
+    }
+
+    async fn admit(
+        &self,
+        browser: &Browser,
+        connector: &Connector,
+        said: &Claims,
+        verdict: &Verdict,
+        now: OffsetDateTime,
+    ) -> Result<Admitted, Failure> {
+        verdict.admit(said, self.connectors.config.second_factor == SecondFactor::Required)?;
+        self.connectors.admit(&browser.caller, connector, said, verdict, now).await
+    }
+
+    /// A connector that is tried: what came of it goes to the administrator, and nothing of it is kept but in the challenge.
+    async fn finish_test(
+        &self,
+        browser: &Browser,
+        stored: &Stored<ChallengeRecord>,
+        taken: Taken,
+        answer: &Answer,
+        yaml: &str,
+        now: OffsetDateTime,
+    ) -> Result<v1::WebProven, Status> {
+        let remote = Remote::new(tested(yaml)?);
+        let said = self.connectors.claims(&remote, taken, answer, true, now).await;
+        let required = self.connectors.config.second_factor == SecondFactor::Required;
+        let result = match said {
+            Ok(said) => {
+                let verdict = self.judge(remote.connector(), &said);
+                let would_be = match verdict.admit(&said, required) {
+                    Ok(()) => self.connectors.would_be(remote.connector(), &said, &verdict, now).await,
+                    Err(error) => Err(error.into()),
+                };
+                passed(&said, &verdict, &would_be)
+            }
+            Err(failure) => failed(&failure),
+        };
+        let mut next = stored.value.clone();
+        next.state = State::Used;
+        next.sso = None;
+        next.purpose = Purpose::SsoTest {
+            yaml: yaml.to_owned(),
+            result: Some(self.connectors.sealed(&stored.name, result.to_string().as_bytes())?),
+        };
+        self.challenges.write(stored, &next, Vec::new(), now).await?;
+        let event = browser.event(Code::SsoTested).field("connector", remote.connector().name.to_string());
+        self.connectors.journal.record(vec![Challenges::named(event, stored)]).await?;
+        Ok(v1::WebProven::default())
+    }
+
+    /// An answer that nothing awaits: counted as a wrong guess.
+    async fn unknown(
+        &self,
+        browser: &Browser,
+        failure: Failure,
+        now: OffsetDateTime,
+    ) -> Result<Status, Status> {
+        let error = match failure {
+            Failure::State(status) => return Ok(status),
+            Failure::Sso(error) => error,
+        };
+        self.challenges.guessed(&browser.caller, now);
+        let event = browser.event(Code::SsoRefused).message(error.to_string()).field("reason", error.word());
+        self.connectors.journal.note_caused(&browser.caller, event, "unknown").await?;
+        Ok(Status::permission_denied(error.shown()))
+    }
+
+    async fn refused(
+        &self,
+        browser: &Browser,
+        stored: &Stored<ChallengeRecord>,
+        connector: &str,
+        failure: Failure,
+        now: OffsetDateTime,
+    ) -> Result<Status, Status> {
+        let event = browser.event(Code::SsoRefused);
+        self.refused_with(event, browser, stored, connector, failure, now).await
+    }
+
+    /// Puts on record why a provider's answer gave no login, and says to the person what is theirs to know. The challenge stays: the
+    /// person may choose another way, or come back with a login that is good.
+    async fn refused_with(
+        &self,
+        event: Event,
+        browser: &Browser,
+        stored: &Stored<ChallengeRecord>,
+        connector: &str,
+        failure: Failure,
+        now: OffsetDateTime,
+    ) -> Result<Status, Status> {
+        let error = match failure {
+            Failure::State(status) => return Ok(status),
+            Failure::Sso(error) => error,
+        };
+        let event = event
+            .message(cut(&ServerError::chain(error.as_ref())))
+            .field("connector", connector.to_owned())
+            .field("reason", error.word());
+        let event = Challenges::named(event, stored);
+        if matches!(*error, SsoError::Asked { .. } | SsoError::Resting { .. } | SsoError::Status { .. }) {
+            self.connectors.journal.note_caused(&browser.caller, event, connector).await?;
+            return Ok(Status::unavailable(error.shown()));
+        }
+        self.challenges.wrong_proof(&browser.caller, stored, event, now).await?;
+        Ok(Status::permission_denied(error.shown()))
+    }
+}
+
+/// The connector that is tried.
+pub(super) fn tested(yaml: &str) -> Result<Connector, Status> {
+    Connector::parse(yaml).map_err(|error| Status::invalid_argument(error.to_string()))
+}
+
+fn cut(text: &str) -> String {
+    let mut end = text.len().min(TRACE);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default().to_owned()
+}

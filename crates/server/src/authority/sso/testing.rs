@@ -1,0 +1,145 @@
+//! Trying a connector that is not stored: one login by it, and what it would come to.
+
+use std::time::Duration;
+
+use data_encoding::BASE64;
+use sallyport_access::UserName;
+use sallyport_audit::Code;
+use sallyport_wire::v1;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use tonic::Status;
+
+use super::claims::{Claims, Verdict, told};
+use super::connectors::Connectors;
+use super::flow::Failure;
+use super::pages::SsoPages;
+use crate::ServerError;
+use crate::authority::caller::{Caller, NOWHERE};
+use crate::authority::challenges::kept::Asking;
+use crate::authority::challenges::pages::host_name;
+use crate::authority::challenges::records::{Purpose, State};
+use crate::authority::secrets::hash_of;
+use crate::authority::storage::storage;
+
+/// How long one call waits for the result.
+const POLL: Duration = Duration::from_secs(30);
+
+/// What a login came to: everything that the provider said, each rule, and why it would not be taken.
+pub(super) fn passed(said: &Claims, verdict: &Verdict, would_be: &Result<UserName, Failure>) -> Value {
+    let roles: Vec<String> = verdict.roles.iter().map(ToString::to_string).collect();
+    json!({
+        "issuer": said.identity.issuer,
+        "subject": said.identity.subject,
+        "id_token": said.token,
+        "userinfo": said.userinfo,
+        "fetched": said.fetched,
+        "trace": verdict.mapped.trace,
+        "told": verdict.mapped.trace.iter().map(told).collect::<Vec<_>>(),
+        "roles": roles,
+        "unknown_roles": verdict.unknown_roles,
+        "traits": verdict.traits,
+        "user": would_be.as_ref().ok().map(ToString::to_string),
+        "second_factor": verdict.second_factor,
+        "refused": would_be.as_ref().err().map(refused),
+    })
+}
+
+/// Why there is nothing to show.
+pub(super) fn failed(failure: &Failure) -> Value {
+    json!({ "refused": refused(failure) })
+}
+
+fn refused(failure: &Failure) -> Value {
+    match failure {
+        Failure::Sso(error) => {
+            json!({ "reason": error.word(), "message": ServerError::chain(error.as_ref()) })
+        }
+        Failure::State(status) => json!({ "reason": "state", "message": status.message() }),
+    }
+}
+
+fn label(key: &str) -> String {
+    format!("sso_test/{key}")
+}
+
+impl Connectors {
+    /// A result as it is kept in a challenge.
+    pub(super) fn sealed(&self, key: &str, bytes: &[u8]) -> Result<String, Status> {
+        let sealed =
+            self.seal.seal(&label(key), bytes).map_err(|error| Status::internal(error.to_string()))?;
+        Ok(BASE64.encode(&sealed))
+    }
+
+    fn unsealed(&self, key: &str, sealed: &str) -> Result<String, Status> {
+        let broken = || Status::internal("the result of the test cannot be read; test again");
+        let sealed = BASE64.decode(sealed.as_bytes()).map_err(|_| broken())?;
+        let bytes = self.seal.unseal(&label(key), &sealed).map_err(|_| broken())?;
+        String::from_utf8(bytes.to_vec()).map_err(|_| broken())
+    }
+}
+
+impl SsoPages {
+    /// Opens a challenge in which a connector is tried. It takes every right, as writing it does.
+    pub(crate) async fn begin_test(
+        &self,
+        caller: &Caller,
+        request: v1::BeginSsoTestRequest,
+    ) -> Result<v1::BeginSsoTestResponse, Status> {
+        let connector = super::pages::tested(&request.yaml)?;
+        self.connectors
+            .check(&connector)
+            .map_err(|error| Status::invalid_argument(ServerError::chain(&error)))?;
+        let now = OffsetDateTime::now_utc();
+        let asking = Asking {
+            user: None,
+            login: None,
+            host_name: host_name(&request.host_name),
+            address: caller.address().unwrap_or(NOWHERE.ip()),
+        };
+        let event = caller
+            .event(Code::ChallengeBegun)
+            .field("purpose", "sso-test")
+            .field("connector", connector.name.to_string());
+        let purpose = Purpose::SsoTest { yaml: connector.to_yaml(), result: None };
+        let opened = self.challenges.opened(purpose, asking, now)?;
+        let begun = self.connectors.store.backend().transact(vec![opened.step.clone()], now).await;
+        begun.map_err(|error| storage(&error))?;
+        self.connectors.journal.record(vec![event]).await?;
+        let redirect_url = connector.redirect_url("", &self.connectors.config.public_addr);
+        Ok(v1::BeginSsoTestResponse {
+            page: Some(self.challenges.page(&opened, "/login")),
+            proxy: self.connectors.config.public_addr.clone(),
+            redirect_url: redirect_url.unwrap_or_default(),
+        })
+    }
+
+    /// What came of it, once it is there.
+    pub(crate) async fn await_test(
+        &self,
+        caller: &Caller,
+        id: &str,
+    ) -> Result<v1::AwaitSsoTestResponse, Status> {
+        let deadline = tokio::time::Instant::now() + POLL;
+        let key = hash_of(id);
+        loop {
+            let mut heard = self.challenges.heard(&key)?;
+            let stored = self.challenges.at(caller, id, OffsetDateTime::now_utc()).await?;
+            let Purpose::SsoTest { result, .. } = &stored.value.purpose else {
+                return Err(Status::invalid_argument("this challenge is for no test of single sign-on"));
+            };
+            if let Some(sealed) = result {
+                return Ok(v1::AwaitSsoTestResponse { result_json: self.connectors.unsealed(&key, sealed)? });
+            }
+            if matches!(stored.value.state, State::Refused | State::Used) {
+                return Err(Status::permission_denied(
+                    "the test was refused at the page, or ended after wrong answers; test again",
+                ));
+            }
+            tokio::select! {
+                _ = heard.changed() => {}
+                () = tokio::time::sleep_until(deadline) => return Ok(v1::AwaitSsoTestResponse::default()),
+            }
+        }
+    }
+}
