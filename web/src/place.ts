@@ -2,6 +2,7 @@
 
 export type Place =
   | { readonly page: 'front' }
+  | { readonly page: 'sso' }
   | { readonly page: 'login' | 'approve' | 'enrol'; readonly id: string | null }
   | { readonly page: 'invite'; readonly token: string | null; readonly pin: string | null };
 
@@ -19,6 +20,8 @@ export function placeOf(path: string, fragment: string): Place {
     return { page: 'invite', token: TOKEN.test(token) ? token : null, pin: PIN.test(after) ? after : null };
   }
   switch (path) {
+    case '/web/sso/callback':
+      return { page: 'sso' };
     case '/login':
     case '/approve':
     case '/enrol':
@@ -34,6 +37,13 @@ function decoded(part: string): string {
   } catch {
     return '';
   }
+}
+
+/** An identity provider is gone to by https, or on this machine: anything else would run here, or be read on the way. */
+export function isProvider(redirect: string): boolean {
+  if (!URL.canParse(redirect)) return false;
+  const { protocol, hostname } = new URL(redirect);
+  return protocol === 'https:' || (protocol === 'http:' && ['localhost', '127.0.0.1', '[::1]'].includes(hostname));
 }
 
 /** A login ends at the program that asked, on this machine, and nowhere else. */

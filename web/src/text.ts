@@ -9,6 +9,8 @@ export const text = {
     password: 'Checking your password…',
     otp: 'Checking your code…',
     refuse: 'Refusing…',
+    sso: 'Going to your identity provider…',
+    returned: 'Checking the answer of your identity provider…',
   },
   close: 'You can close this page.',
   again: 'Try again',
@@ -54,6 +56,11 @@ export const text = {
     lead: 'A program on this machine asks to log in. If you go on, it gets your certificates and can open sessions as you until they expire.',
     leadHeadless:
       'A program on another machine asks to log in as you. If you go on, that machine gets your certificates and can open sessions as you until they expire.',
+    leadTest:
+      'An administrator tries a connector of single sign-on. What the provider says of you is shown in the terminal where the test was started, and nothing of it is kept.',
+    sso: (title: string) => `Continue with ${title}`,
+    badProvider:
+      'The answer would have sent you to an address without encryption, so it was not followed. Tell an administrator of your cluster.',
     warning: 'Go on only if you started this login yourself, just now, on a machine that you know.',
     warningMore: 'No one who helps you ever needs you to open such a link or to type such a code for them.',
     code: 'Code that the program shows',
@@ -73,10 +80,17 @@ export const text = {
     done: 'You are logged in',
     doneLead: (host: string) => `The program on ${host} goes on by itself within a few seconds.`,
     noWay:
-      'This page cannot log you in: neither passkeys nor passwords are switched on for it. Ask an administrator of your cluster.',
+      'This page cannot log you in: neither passkeys, passwords nor single sign-on are switched on for it. Ask an administrator of your cluster.',
     onlyPasskey: 'This cluster logs in by passkey on this page. Open the link in a browser that has them.',
     badRedirect:
       'The answer would have sent you to an address that is not on this machine, so it was not followed. Start again in your terminal, and tell an administrator.',
+  },
+  returned: {
+    title: 'Coming back from your identity provider',
+    done: 'You are done here',
+    doneLead: 'The program that asked goes on by itself within a few seconds.',
+    trouble: 'This did not log you in',
+    again: 'Open the address that the program printed once more to choose another way, or start again in your terminal.',
   },
   approve: {
     titles: {

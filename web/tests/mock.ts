@@ -34,12 +34,17 @@ export class Mock {
   readonly made: string[] = [];
   readonly challenges = new Map<string, string>();
   readonly ended = new Map<string, string>();
+  /** What each tab keeps of the login that it has begun. */
+  readonly bindings = new Map<string, string>();
   origin = '';
   callback = '';
+  /** An identity provider that sends everybody back. */
+  provider = '';
 
   static async start(): Promise<Mock> {
     const mock = new Mock();
     mock.callback = `http://127.0.0.1:${await mock.#listen((request, response) => mock.#back(request, response))}/callback`;
+    mock.provider = `http://127.0.0.1:${await mock.#listen((request, response) => mock.#authorize(request, response))}/authorize`;
     mock.origin = `http://localhost:${await mock.#listen((request, response) => void mock.serve(request, response))}`;
     return mock;
   }
@@ -87,6 +92,13 @@ export class Mock {
     if (request.url?.startsWith('/callback')) this.returned.push(request.url);
     response.writeHead(200, { 'content-type': 'text/html; charset=utf-8' });
     response.end('<!doctype html><html lang="en"><title>back</title><h1>You may close this.</h1></html>');
+  }
+
+  #authorize(request: IncomingMessage, response: ServerResponse): void {
+    const query = new URL(request.url ?? '/', 'http://127.0.0.1').searchParams;
+    const answer = new URLSearchParams({ state: query.get('state') ?? '', code: 'the-code' });
+    response.writeHead(302, { location: `${query.get('back')}/web/sso/callback?${answer}` });
+    response.end();
   }
 
   async #answer(call: string, request: IncomingMessage): Promise<Answer> {
@@ -179,7 +191,11 @@ const HANDLERS: { [N in Name]: (request: Calls[N]['request'], mock: Mock) => Ans
       cluster: CLUSTER,
       client,
       redirect: id.startsWith('headless') ? 'headless' : 'loopback',
-      methods: { passkey: !/^(onlypass|nothing)/.test(id), password: !/^(onlykey|nothing)/.test(id) },
+      methods: {
+        passkey: !/^(onlypass|onlysso|nothing)/.test(id),
+        password: !/^(onlykey|onlysso|nothing)/.test(id),
+        sso: /^(sso|onlysso)/.test(id) ? [{ name: 'corp', title: 'Corporate login' }] : [],
+      },
       user: null,
     }),
   'login/passkey/begin': ({ id, code }, mock) => (id.startsWith('headless') && code !== CODE ? wrongCode : assertion(id, mock)),
@@ -188,6 +204,20 @@ const HANDLERS: { [N in Name]: (request: Calls[N]['request'], mock: Mock) => Ans
     if (id.startsWith('headless') && code !== CODE) return wrongCode;
     const right = user === 'alice' && password === PASSWORD && otp === OTP;
     return right ? proven(id, mock) : no(403, 'wrong', 'wrong user name, password or one-time code');
+  },
+  'login/sso/begin': ({ id, connector, origin }, mock) => {
+    if (connector !== 'corp' || origin !== mock.origin) return no(404, 'unknown', 'no such connector');
+    mock.bindings.set(id, `binding-of-${id}`);
+    return yes({ redirect: `${mock.provider}?state=${id}&back=${encodeURIComponent(origin)}`, binding: `binding-of-${id}` });
+  },
+  'login/sso/finish': ({ state, code, binding, error }, mock) => {
+    const known = mock.bindings.get(state);
+    mock.bindings.delete(state);
+    if (known === undefined || known !== binding) {
+      return no(403, 'denied', 'this answer came to another browser than the one that began the login');
+    }
+    if (error !== '' || code !== 'the-code') return no(403, 'denied', 'the login was refused at the provider');
+    return proven(state, mock);
   },
   'login/refuse': ({ id }, mock) => refused(id, mock),
   'approve/describe': ({ id }, mock) =>

@@ -31,12 +31,18 @@ interface Returned {
 
 type Nothing = Record<string, never>;
 
+/** An identity provider by which people can log in. */
+export interface Connector {
+  readonly name: string;
+  readonly title: string;
+}
+
 export interface LoginRequest {
   readonly cluster: string;
   readonly state: string;
   readonly client: Client;
   readonly redirect: string;
-  readonly methods: { readonly passkey: boolean; readonly password: boolean };
+  readonly methods: { readonly passkey: boolean; readonly password: boolean; readonly sso: readonly Connector[] };
   readonly user: string | null;
   /** Seconds. */
   readonly expires_in: number;
@@ -75,6 +81,14 @@ export interface Calls {
   'login/passkey/finish': { request: Proof; answer: Returned };
   'login/password': {
     request: ById & { code?: string; user: string; password: string; otp: string };
+    answer: Returned;
+  };
+  'login/sso/begin': {
+    request: ById & { code?: string; connector: string; origin: string };
+    answer: { readonly redirect: string; readonly binding: string };
+  };
+  'login/sso/finish': {
+    request: { state: string; code: string; iss: string; error: string; error_description: string; binding: string };
     answer: Returned;
   };
   'login/refuse': { request: ById; answer: Nothing };

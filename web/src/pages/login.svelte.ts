@@ -1,7 +1,8 @@
 import { call } from '../api/call.ts';
-import type { LoginRequest } from '../api/types.ts';
+import type { Connector, LoginRequest } from '../api/types.ts';
 import { prove, supported } from '../passkeys.ts';
-import { isLoopback } from '../place.ts';
+import { isLoopback, isProvider } from '../place.ts';
+import { keepBinding } from '../sso.ts';
 import { text } from '../text.ts';
 import { Flow } from './flow.svelte.ts';
 
@@ -36,6 +37,13 @@ export class Login extends Flow<LoginRequest> {
   get byPassword(): boolean {
     return this.request?.methods.password === true;
   }
+  get connectors(): readonly Connector[] {
+    return this.request?.methods.sso ?? [];
+  }
+  /** A connector is tried: no program waits for certificates. */
+  get test(): boolean {
+    return this.request?.redirect === 'test';
+  }
   /** Where the program waits for the browser, once the person has proven who they are. */
   get back(): string | null {
     return this.#back;
@@ -68,6 +76,22 @@ export class Login extends Flow<LoginRequest> {
       const { redirect } = await call('login/password', request, signal);
       this.password = '';
       this.#finish(redirect);
+    });
+  }
+
+  /** Goes to an identity provider, whose answer comes back to another page of this tab. */
+  async withSso(connector: string, origin: string): Promise<void> {
+    const id = this.#id;
+    if (id === null || !this.#filled(['code'])) return;
+    await this.attempt(text.working.sso, 'prove', async (signal) => {
+      const request = { id, connector, origin, ...this.#typed() };
+      const { redirect, binding } = await call('login/sso/begin', request, signal);
+      if (!isProvider(redirect)) {
+        this.complain(text.login.badProvider);
+        return;
+      }
+      keepBinding(binding);
+      this.#leave(redirect);
     });
   }
 

@@ -253,3 +253,22 @@ test('everything can be done by keyboard alone, and the focus is seen', async ()
   await visit.heading(text.login.done);
   await visit.close();
 });
+
+test('a login by single sign-on goes to the provider in the same tab, and comes back to the program', async () => {
+  const visit = await rig.visit('/login#onlysso-20');
+  await visit.press('Continue with Corporate login');
+  await back(visit);
+  assert.equal(rig.mock.returned.at(-1), '/callback?code=one-time');
+  const finished = rig.mock.asked.filter(({ call }) => call === 'login/sso/finish').at(-1)?.body;
+  assert.equal(finished?.['binding'], 'binding-of-onlysso-20');
+  await visit.close();
+});
+
+test('an answer that another person has begun logs nobody in as them', async () => {
+  rig.mock.bindings.set('onlysso-21', 'binding-of-onlysso-21');
+  const visit = await rig.visit('/web/sso/callback?state=onlysso-21&code=the-code');
+  await visit.heading(text.returned.trouble);
+  await visit.alert('This answer came to another browser');
+  assert.equal(new URL(visit.page.url()).search, '', 'the code is in no address bar');
+  await visit.close();
+});

@@ -76,7 +76,7 @@ export class Visit {
     page.on('pageerror', (error) => this.complaints.push(String(error)));
     page.on('request', (request) => {
       const url = request.url();
-      if (!url.startsWith(mock.origin) && !url.startsWith(mock.callback)) this.complaints.push(`asked ${url}`);
+      if (!url.startsWith(mock.origin) && !url.startsWith(mock.callback) && !url.startsWith(mock.provider)) this.complaints.push(`asked ${url}`);
     });
   }
 

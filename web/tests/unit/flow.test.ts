@@ -5,6 +5,7 @@ import { sentence } from '../../src/api/call.ts';
 import { Approve } from '../../src/pages/approve.svelte.ts';
 import { Invite } from '../../src/pages/invite.svelte.ts';
 import { Login } from '../../src/pages/login.svelte.ts';
+import { Returned } from '../../src/pages/returned.svelte.ts';
 import { text } from '../../src/text.ts';
 
 interface Sent {
@@ -175,4 +176,49 @@ test('what a page that is gone was waiting for changes nothing', async () => {
 test('errors of the authority become sentences', () => {
   assert.equal(sentence('wrong code; try again'), 'Wrong code; try again.');
   assert.equal(sentence('Is it?'), 'Is it?');
+});
+
+test('a login by single sign-on goes to the provider and comes back once, with what this tab has kept', async () => {
+  const kept = new Map<string, string>();
+  const storage = { getItem: (key: string) => kept.get(key) ?? null, setItem: (key: string, value: string) => kept.set(key, value), removeItem: (key: string) => kept.delete(key) };
+  Object.defineProperty(globalThis, 'sessionStorage', { value: storage, configurable: true });
+  const sent = proxy(described, contract['login/sso/begin'].answer, contract['login/sso/finish'].answer, contract['login/sso/finish'].answer);
+  const went: string[] = [];
+  const login = new Login(id, (to) => went.push(to));
+  await login.load();
+  assert.deepEqual(login.connectors.map(({ name }) => name), ['corp']);
+  await login.withSso('corp', 'https://proxy.example.org');
+  assert.deepEqual(sent[1], { path: '/web/login/sso/begin', body: { id, connector: 'corp', origin: 'https://proxy.example.org' } });
+  assert.deepEqual(went, [contract['login/sso/begin'].answer.redirect]);
+  const returned = new Returned('?state=s&code=c%20d&iss=https%3A%2F%2Fidp&other=x', (to) => went.push(to));
+  await returned.load();
+  assert.equal(returned.stage, 'done');
+  const { binding } = contract['login/sso/begin'].answer;
+  assert.deepEqual(sent[2]?.body, { state: 's', code: 'c d', iss: 'https://idp', error: '', error_description: '', binding });
+  assert.equal(went[1], contract['login/sso/finish'].answer.redirect);
+  await new Returned('?state=s&code=c', () => undefined).load();
+  assert.equal(sent[3]?.body['binding'], '', 'it goes with one answer');
+  login.close();
+});
+
+test('a provider without encryption, and an answer that is none, are not followed', async () => {
+  for (const redirect of ['http://login.example.com/authorize', 'javascript:alert(1)', 'data:text/html,x', '/authorize']) {
+    proxy(described, { redirect, binding: 'b' });
+    const login = new Login(id, () => assert.fail());
+    await login.load();
+    await login.withSso('corp', 'https://proxy.example.org');
+    assert.equal(login.problem, text.login.badProvider, redirect);
+    login.close();
+    mock.restoreAll();
+  }
+  const sent = proxy();
+  const returned = new Returned('', () => assert.fail());
+  await returned.load();
+  assert.equal(returned.stage, 'missing');
+  assert.deepEqual(sent, []);
+  proxy({ redirect: 'https://attacker.example/callback?code=a' });
+  const hostile = new Returned('?state=s&code=c', () => assert.fail());
+  await hostile.load();
+  assert.equal(hostile.stage, 'trouble');
+  assert.equal(hostile.problem, text.login.badRedirect);
 });
