@@ -26,5 +26,6 @@ mod openssh;
 #[path = "../../../ca/tests/it/programs/mod.rs"]
 mod programs;
 mod rotation;
+mod sso;
 mod support;
 mod well_known;

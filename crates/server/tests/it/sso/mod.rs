@@ -1,0 +1,187 @@
+//! Single sign-on by a certified provider, panva's oidc-provider: the test is the proxy that serves the page, and the browser at it.
+
+mod logins;
+mod provider;
+
+use std::collections::BTreeMap;
+
+use sallyport_ca::keys::{SshKeyPair, TlsKey};
+use sallyport_sal::{Suite, hash};
+use sallyport_wire::v1;
+use sallyport_wire::v1::login_client::LoginClient;
+use sallyport_wire::v1::sso_client::SsoClient;
+use sallyport_wire::v1::web_client::WebClient;
+use tonic::Status;
+use tonic::transport::Channel;
+
+use self::provider::{Browser, Provider, REDIRECT};
+use crate::support::{self, Cluster, User, admin_channel, authority_as, pinned};
+
+/// Where browsers are.
+const ADDRESS: &str = "198.51.100.7";
+const PORT: u32 = 45_678;
+
+/// A query or a form, decoded.
+fn members(text: &str) -> BTreeMap<String, String> {
+    let decoded = |text: &str| {
+        let (mut bytes, mut rest) = (Vec::new(), text.bytes());
+        while let Some(byte) = rest.next() {
+            match byte {
+                b'%' => {
+                    let digits = [rest.next().unwrap(), rest.next().unwrap()];
+                    bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap());
+                }
+                b'+' => bytes.push(b' '),
+                other => bytes.push(other),
+            }
+        }
+        String::from_utf8(bytes).unwrap()
+    };
+    let pairs = text.split('&').filter_map(|one| one.split_once('='));
+    pairs.map(|(name, value)| (decoded(name), decoded(value))).collect()
+}
+
+/// The document of a connector to a provider.
+fn document(name: &str, provider: &Provider, more: &str) -> String {
+    let proof = match more.contains("private_key_jwt") {
+        true => String::new(),
+        false => format!("  client_secret_file: {}\n", provider.secret().display()),
+    };
+    format!(
+        "kind: oidc\nversion: v1\nmetadata: {{name: {name}}}\nspec:\n  title: The {name}\n  issuer: {}\n  client_id: sallyport\n  \
+         insecure_loopback: true\n  scopes: [openid, profile, groups]\n  redirect_urls: ['{REDIRECT}']\n  \
+         provider_checks_second_factor: true\n{proof}  mapping:\n    roles:\n      - {{claim: groups, value: 'ops-*', roles: [access]}}\n      \
+         - {{claim: groups, value: everyone, roles: [auditor]}}\n    traits: {{logins: ['{{{{claims.preferred_username}}}}']}}\n{more}",
+        provider.issuer
+    )
+}
+
+/// What stands at the pages of a cluster.
+struct Pages<'c> {
+    cluster: &'c Cluster,
+    pin: String,
+    web: WebClient<Channel>,
+}
+
+/// A login that a program has begun.
+struct Begun {
+    id: String,
+    ssh: SshKeyPair,
+    tls: TlsKey,
+}
+
+/// A login that is at the provider.
+struct Away {
+    url: String,
+    binding: String,
+}
+
+const VERIFIER: &str = "a-verifier-of-forty-three-characters-or-more";
+
+async fn joined_proxy(cluster: &Cluster) -> Channel {
+    let (token, pin) = support::token(&mut cluster.admin().await, "proxy").await;
+    let ssh = SshKeyPair::generate(Suite::BalancedV1, "pages").unwrap();
+    let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
+    let request = v1::JoinRequest {
+        token,
+        name: "pages".to_owned(),
+        role: "proxy".to_owned(),
+        ssh_public_key: ssh.public_line().to_owned(),
+        tls_public_key: tls.spki_der().to_vec().into(),
+        ..Default::default()
+    };
+    let issued = LoginClient::new(pinned(&cluster.proxy(), &pin).await).join(request).await.unwrap().into_inner();
+    let trust = cluster.running.authority().unwrap().trust();
+    authority_as(&cluster.proxy(), &trust, &issued.tls_certificate_pem, &tls.pkcs8_pem()).await
+}
+
+/// A cluster whose people come by a provider.
+async fn connect(cluster: &Cluster, yaml: String) {
+    let create = v1::CreateResourceRequest { yaml, replace: true };
+    cluster.admin().await.create_resource(create).await.unwrap();
+}
+
+impl<'c> Pages<'c> {
+    async fn of(cluster: &'c Cluster) -> Self {
+        let pin = support::pin(&mut cluster.admin().await).await;
+        Self { cluster, pin, web: WebClient::new(joined_proxy(cluster).await) }
+    }
+
+    async fn program(&self) -> LoginClient<Channel> {
+        LoginClient::new(pinned(&self.cluster.proxy(), &self.pin).await)
+    }
+
+    async fn begin(&self) -> Begun {
+        let ssh = SshKeyPair::generate(Suite::BalancedV1, "x").unwrap();
+        let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
+        let request = v1::BeginBrowserLoginRequest {
+            ssh_public_key: ssh.public_line().to_owned(),
+            tls_public_key: tls.spki_der().to_vec().into(),
+            ttl_seconds: 0,
+            code_challenge: hash::sha256(VERIFIER.as_bytes()).to_vec().into(),
+            redirect_port: PORT,
+            host_name: "laptop".to_owned(),
+        };
+        let begun = self.program().await.begin_browser_login(request).await.unwrap().into_inner();
+        Begun { id: begun.page.unwrap().challenge, ssh, tls }
+    }
+
+    async fn send(&self, id: &str, connector: &str) -> Result<Away, Status> {
+        let request = v1::WebBeginSsoRequest {
+            id: id.to_owned(),
+            address: ADDRESS.to_owned(),
+            code: String::new(),
+            connector: connector.to_owned(),
+            origin: "https://proxy.example.com".to_owned(),
+        };
+        let begun = self.web.clone().begin_login_sso(request).await?.into_inner();
+        Ok(Away { url: begun.redirect, binding: begun.binding })
+    }
+
+    async fn answer(&self, answer: &BTreeMap<String, String>, binding: &str) -> Result<v1::WebProven, Status> {
+        let of = |name: &str| answer.get(name).cloned().unwrap_or_default();
+        let request = v1::WebFinishSsoRequest {
+            address: ADDRESS.to_owned(),
+            state: of("state"),
+            code: of("code"),
+            iss: of("iss"),
+            error: of("error"),
+            error_description: of("error_description"),
+            binding: binding.to_owned(),
+        };
+        Ok(self.web.clone().finish_login_sso(request).await?.into_inner())
+    }
+
+    /// A person's whole login, as their program sees it.
+    async fn log_in(&self, browser: &mut Browser, person: &str) -> Result<(User, v1::LoginResponse), Status> {
+        let begun = self.begin().await;
+        let away = self.send(&begun.id, "corp").await?;
+        let answer = browser.through(&away.url, person).await;
+        let proven = self.answer(&answer, &away.binding).await?;
+        self.finish(&begun, &proven.redirect).await
+    }
+
+    async fn finish(&self, begun: &Begun, redirect: &str) -> Result<(User, v1::LoginResponse), Status> {
+        let code = redirect.strip_prefix(&format!("http://127.0.0.1:{PORT}/callback?code=")).unwrap();
+        let request = v1::FinishBrowserLoginRequest {
+            challenge: begun.id.clone(),
+            code: code.to_owned(),
+            code_verifier: VERIFIER.to_owned(),
+        };
+        let login = self.program().await.finish_browser_login(request).await?.into_inner().login.unwrap();
+        let user = User {
+            name: String::new(),
+            proxy: self.cluster.proxy(),
+            trust: self.cluster.running.authority().unwrap().trust(),
+            ssh_key: begun.ssh.private_openssh().to_string(),
+            ssh_certificate: login.ssh_certificate.clone(),
+            tls_key: begun.tls.pkcs8_pem().to_string(),
+            tls_chain: login.tls_certificate_pem.clone(),
+        };
+        Ok((user, login))
+    }
+
+    async fn administrator(&self) -> SsoClient<Channel> {
+        SsoClient::new(admin_channel(&self.cluster.data_dir()).await)
+    }
+}
