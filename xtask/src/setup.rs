@@ -41,7 +41,23 @@ const NO_CLUSTER: (&str, &str) =
     ("/etc/postgresql-common/createcluster.conf", "create_main_cluster = false\nstart_conf = 'manual'\n");
 
 pub(crate) fn run() -> Result<(), String> {
-    install("the tests", NEEDED)
+    install("the tests", NEEDED)?;
+    provider()
+}
+
+/// Installs the identity provider of the tests of single sign-on: packages whose hashes are in the lockfile.
+fn provider() -> Result<(), String> {
+    let at = Path::new("interop/providers");
+    if at.join("node_modules/oidc-provider").exists() {
+        return Ok(());
+    }
+    println!("installing the identity provider of the tests: npm ci in {}", at.display());
+    let status = Command::new("npm")
+        .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
+        .current_dir(at)
+        .status()
+        .map_err(|error| format!("cannot run npm: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("npm ci failed in {}", at.display())) }
 }
 
 /// Installs what is missing of programs and files, each with the Debian package that brings it; where that may not be, says

@@ -73,7 +73,10 @@ impl Login {
             Ok(Self {
                 time: ping.time.as_ref().and_then(convert::time_from_proto),
                 requires_code: ping.second_factor == "required",
-                prefers_browser: ping.login_methods.first().is_some_and(|method| method == "passkey"),
+                prefers_browser: ping
+                    .login_methods
+                    .first()
+                    .is_some_and(|method| method == "passkey" || method == "sso"),
                 // An authority that does not say, or that says a suite of a newer release, gets keys that every release reads.
                 keys: fresh_keys(user.as_str(), ping.suite.parse().unwrap_or_default()),
                 cluster: ping.cluster,

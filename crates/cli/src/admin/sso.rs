@@ -62,7 +62,11 @@ async fn ls(authority: &Authority, format: Format) -> CliResult {
                 connector.title.clone(),
                 connector.issuer.clone(),
                 connector.redirect_urls.join(" "),
-                if connector.logout_path.is_empty() { "no".to_owned() } else { connector.logout_path.clone() },
+                if connector.logout_path.is_empty() {
+                    "no".to_owned()
+                } else {
+                    connector.logout_path.clone()
+                },
             ]
         })
         .collect();
@@ -112,11 +116,15 @@ async fn test(authority: &Authority, file: &Path, format: Format) -> CliResult<E
     ui::say(format!("The provider sends the browser back to {}.", begun.redirect_url));
     let result = loop {
         let request = AwaitSsoTestRequest { challenge: page.challenge.clone() };
-        let waiting = tokio::time::timeout(Duration::from_secs(60), authority.sso().await_test(request)).await;
+        let waiting =
+            tokio::time::timeout(Duration::from_secs(60), authority.sso().await_test(request)).await;
         let answer = waiting.map_err(|_| {
-            CliError::new("the authority does not answer").hint("sallyport admin status").exit(Exit::Connection)
+            CliError::new("the authority does not answer")
+                .hint("sallyport admin status")
+                .exit(Exit::Connection)
         })?;
-        let answer = answer.map_err(|status| CliError::from_status("hear of the test", &status))?.into_inner();
+        let answer =
+            answer.map_err(|status| CliError::from_status("hear of the test", &status))?.into_inner();
         if !answer.result_json.is_empty() {
             break answer.result_json;
         }
@@ -139,8 +147,10 @@ fn told(result: &Value) -> String {
     };
     let pretty = |value: &Value| serde_json::to_string_pretty(value).unwrap_or_default();
     let list = |value: &Value| {
-        let items: Vec<&str> =
-            value.as_array().map(|items| items.iter().filter_map(Value::as_str).collect()).unwrap_or_default();
+        let items: Vec<&str> = value
+            .as_array()
+            .map(|items| items.iter().filter_map(Value::as_str).collect())
+            .unwrap_or_default();
         if items.is_empty() { "none".to_owned() } else { items.join(", ") }
     };
     if result["subject"].is_string() {
@@ -209,7 +219,8 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        let refused = told(&json!({ "refused": { "reason": "refused_by_provider", "message": "invalid_client" } }));
+        let refused =
+            told(&json!({ "refused": { "reason": "refused_by_provider", "message": "invalid_client" } }));
         assert_eq!(refused, "This login would be refused (refused_by_provider): invalid_client\n");
     }
 }

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use self::done::{as_a_node, as_an_administrator, begin_a_database_session};
 use crate::identity;
+use crate::sso;
 use crate::support;
 use crate::support::member::{self, Joining};
 use crate::support::{Cluster, PASSWORD, admin_channel, authority_as, log_in, pin, pinned, until};
@@ -427,6 +428,13 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Web.BeginLoginPasskey", Called),
         ("Web.FinishLoginPasskey", Called),
         ("Web.ProveLoginPassword", Called),
+        ("Web.BeginLoginSso", Called),
+        ("Web.FinishLoginSso", Called),
+        ("Web.SsoLogout", Called),
+        ("Sso.ListConnectors", Called),
+        ("Sso.GetConnectorKeys", Called),
+        ("Sso.BeginTest", Event("SP1014I")),
+        ("Sso.AwaitTest", Called),
         ("Web.RefuseLogin", Called),
         ("Web.DescribeApproval", Called),
         ("Web.BeginApprovalPasskey", Called),
@@ -456,6 +464,7 @@ async fn every_method_leaves_its_event() {
     let session = as_a_node(&cluster, &node).await;
     begin_a_database_session(&cluster, &mut admin).await;
     identity::as_people(&cluster).await;
+    sso::as_people(&cluster).await;
     as_an_administrator(&cluster, &mut admin, session).await;
 
     let table = leaves();

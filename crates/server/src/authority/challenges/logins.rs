@@ -267,7 +267,9 @@ impl Challenges {
     ) -> Result<v1::WebRefused, Status> {
         let now = OffsetDateTime::now_utc();
         let stored = self.at(&browser.caller, id, now).await?;
-        if matches!(stored.value.purpose, Purpose::Login(_)) != is_login {
+        // A connector is tried at the page of logins.
+        let at_login = matches!(stored.value.purpose, Purpose::Login(_) | Purpose::SsoTest { .. });
+        if at_login != is_login {
             return Err(Status::invalid_argument(
                 "this is for another page; open the address that the program shows",
             ));

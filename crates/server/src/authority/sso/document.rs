@@ -274,6 +274,22 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Connector> {
     );
     let username =
         spec.parsed("username", "write a template such as '{{claims.email}}'", problems, Template::parse);
+    let second_factors = words(
+        &spec,
+        "amr_is_second_factor",
+        "write values of the claim amr, such as mfa, otp or hwk",
+        problems,
+    );
+    let acr_values =
+        words(&spec, "acr_values", "write classes of logins, as the provider names them", problems);
+    let redirect_urls = redirect_urls(&spec, insecure_loopback, problems);
+    let max_age = spec.duration("max_age", MAX_AGES.0, MAX_AGES.1, problems);
+    let prompt = spec.choice("prompt", &PROMPTS, problems);
+    let checks = spec.boolean("provider_checks_second_factor", problems);
+    let (mapping, allowed_hosts) = (mapping(&spec, problems), hosts(&spec, problems));
+    let ca_file = file(&spec, "ca_file", problems);
+    let user_lifetime = spec.duration("user_lifetime", LIFETIMES.0, LIFETIMES.1, problems);
+    // Everything was read, so that everything that is wrong is told.
     Some(Connector {
         title: title.or_else(|| name.as_ref().map(|name: &ResourceName| name.to_string()))?,
         name: name?,
@@ -282,31 +298,19 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Connector> {
         client_id: client_id?,
         proof: proof?,
         scopes: or(scopes, || SCOPES.map(str::to_owned).to_vec()),
-        redirect_urls: redirect_urls(&spec, insecure_loopback, problems),
-        max_age: spec.duration("max_age", MAX_AGES.0, MAX_AGES.1, problems),
-        acr_values: words(
-            &spec,
-            "acr_values",
-            "write classes of logins, as the provider names them",
-            problems,
-        ),
-        prompt: spec.choice("prompt", &PROMPTS, problems),
-        second_factors: words(
-            &spec,
-            "amr_is_second_factor",
-            "write values of the claim amr, such as mfa, otp or hwk",
-            problems,
-        ),
-        provider_checks_second_factor: spec
-            .boolean("provider_checks_second_factor", problems)
-            .unwrap_or(false),
+        redirect_urls,
+        max_age,
+        acr_values,
+        prompt,
+        second_factors,
+        provider_checks_second_factor: checks.unwrap_or(false),
         algorithms: or(algorithms, || ALGORITHMS.to_vec()),
-        mapping: mapping(&spec, problems),
+        mapping,
         username: username.or_else(|| Template::parse(USERNAME).ok())?,
-        allowed_hosts: hosts(&spec, problems),
-        ca_file: file(&spec, "ca_file", problems),
+        allowed_hosts,
+        ca_file,
         insecure_loopback,
-        user_lifetime: spec.duration("user_lifetime", LIFETIMES.0, LIFETIMES.1, problems).unwrap_or(LIFETIME),
+        user_lifetime: user_lifetime.unwrap_or(LIFETIME),
         back_channel_logout: logout,
     })
 }
@@ -486,156 +490,4 @@ fn traits(section: &Section<'_>, problems: &mut Problems) -> BTreeMap<String, Ve
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
-mod tests {
-    use super::*;
-
-    const FULL: &str = "kind: oidc
-version: v1
-metadata: {name: corp, description: Everyone}
-spec:
-  title: Corporate login
-  issuer: https://login.example.com/tenant
-  client_id: sallyport
-  private_key_jwt: {algorithm: ES256}
-  scopes: [openid, groups]
-  redirect_urls: ['https://a.example.com/web/sso/callback', 'https://b.example.com:8443/web/sso/callback']
-  max_age: 8h
-  acr_values: ['urn:mace:incommon:iap:silver']
-  prompt: select_account
-  amr_is_second_factor: [mfa, hwk]
-  algorithms: [ES256]
-  mapping:
-    roles:
-      - {claim: groups, value: 'ops-*', roles: [admin, 'team-{{claims.department}}']}
-      - {claim: '[\"https://example.com/roles\"].name', roles: [dev]}
-    traits: {logins: ['{{claims.preferred_username}}', deploy]}
-  username: '{{claims.email}}'
-  allowed_hosts: [graph.microsoft.com]
-  ca_file: /etc/ssl/corp.pem
-  user_lifetime: 1h30m
-  logout: back-channel
-";
-
-    #[test]
-    fn a_connector_survives_being_written() {
-        let connector = Connector::parse(FULL).unwrap();
-        assert_eq!(connector.allowed_hosts[0].to_string(), "graph.microsoft.com:443");
-        assert_eq!(connector.proof, ClientProof::Key(KeyAlgorithm::EcdsaP256));
-        assert_eq!(Connector::parse(&connector.to_yaml()).unwrap(), connector);
-        let least = "kind: oidc\nversion: v1\nmetadata: {name: g}\nspec: {issuer: 'https://accounts.google.com', client_id: a, \
-                     client_secret_file: /etc/s, mapping: {roles: [{claim: sub, roles: [dev]}]}}\n";
-        let connector = Connector::parse(least).unwrap();
-        assert_eq!(connector.title, "g");
-        assert_eq!(connector.scopes, ["openid", "profile", "email"]);
-        assert_eq!((connector.user_lifetime, connector.back_channel_logout), (LIFETIME, false));
-        assert_eq!(Connector::parse(&connector.to_yaml()).unwrap(), connector);
-    }
-
-    #[test]
-    fn browsers_come_back_to_where_they_came_from_and_to_nowhere_else() {
-        let mut connector = Connector::parse(FULL).unwrap();
-        let of = |connector: &Connector, origin: &str| {
-            connector.redirect_url(origin, "c.example.com:443").unwrap()
-        };
-        assert_eq!(
-            of(&connector, "https://b.example.com:8443"),
-            "https://b.example.com:8443/web/sso/callback"
-        );
-        for foreign in ["https://evil.example", "https://b.example.com", "", "https://a.example.com/web"] {
-            assert_eq!(of(&connector, foreign), "https://a.example.com/web/sso/callback", "{foreign}");
-        }
-        connector.redirect_urls.clear();
-        assert_eq!(of(&connector, "https://evil.example"), "https://c.example.com/web/sso/callback");
-        assert_eq!(connector.redirect_url("", ""), None);
-    }
-
-    #[test]
-    fn every_mistake_is_named_with_its_path() {
-        let wrong = "kind: oidc
-version: v1
-metadata: {name: Corp}
-spec:
-  title: \"a\\u202eb\"
-  issuer: http://login.example.com
-  scopes: [profile]
-  redirect_urls: ['https://a.example.com/callback', 'http://a.example.com/web/sso/callback']
-  max_age: 90d
-  prompt: none
-  algorithms: [none, HS256]
-  mapping:
-    roles: [{value: x, roles: ['no role']}, {claim: 'a..b', roles: [x]}]
-    traits: {logins: ['{{name}}']}
-  username: '{{claims.'
-  allowed_hosts: ['https://graph.microsoft.com']
-  ca_file: corp.pem
-  user_lifetime: 10s
-  logout: front-channel
-  roles: []
-";
-        let told = Connector::parse(wrong).unwrap_err();
-        let keys: Vec<&str> = told.problems.iter().map(|problem| problem.key.as_str()).collect();
-        for key in [
-            "metadata.name",
-            "spec.title",
-            "spec.issuer",
-            "spec.client_id",
-            "spec.client_secret_file",
-            "spec.scopes",
-            "spec.redirect_urls",
-            "spec.max_age",
-            "spec.prompt",
-            "spec.algorithms",
-            "spec.mapping.roles[0].claim",
-            "spec.mapping.roles[0].roles",
-            "spec.mapping.roles[1].claim",
-            "spec.mapping.traits.logins",
-            "spec.username",
-            "spec.allowed_hosts",
-            "spec.ca_file",
-            "spec.user_lifetime",
-            "spec.logout",
-            "spec.roles",
-        ] {
-            assert!(keys.contains(&key), "{key}: {told}");
-        }
-        // Without TLS only where the document says so, and only on this machine.
-        let local = FULL.replace("https://login.example.com/tenant", "http://127.0.0.1:9000");
-        assert!(Connector::parse(&local).unwrap_err().to_string().contains("insecure_loopback"));
-        assert!(Connector::parse(&format!("{local}  insecure_loopback: true\n")).is_ok());
-        let two = format!("{FULL}  client_secret_file: /etc/s\n");
-        assert!(Connector::parse(&two).unwrap_err().to_string().contains("spec.private_key_jwt"));
-        let path = FULL.replace("/etc/ssl/corp.pem", "/etc/ssl/../shadow");
-        assert!(Connector::parse(&path).unwrap_err().to_string().contains("spec.ca_file"));
-    }
-
-    #[test]
-    fn the_examples_of_the_guide_are_connectors() {
-        let guide = include_str!("../../../../../docs/sso.md");
-        let blocks: Vec<&str> =
-            guide.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-        for yaml in &blocks {
-            drop(Connector::parse(yaml).unwrap_or_else(|errors| panic!("{errors}\n{yaml}")));
-        }
-        assert_eq!(blocks.len(), 5);
-        let settings = guide.split("## Settings").nth(1).unwrap();
-        for key in SPEC.iter().filter(|key| **key != "mapping") {
-            assert!(settings.contains(&format!("| `{key}` |")), "the guide does not say what {key} is");
-        }
-    }
-
-    /// A document that is cut anywhere, or has a byte of its changed, is refused or is a connector.
-    #[test]
-    fn no_text_is_too_odd() {
-        for end in (0..FULL.len()).step_by(3) {
-            let mut bytes = FULL.as_bytes().to_vec();
-            for text in [String::from_utf8(bytes[..end].to_vec()).unwrap(), {
-                bytes[end] = if bytes[end] == b'{' { b':' } else { b'{' };
-                String::from_utf8(bytes).unwrap()
-            }] {
-                if let Ok(connector) = Connector::parse(&text) {
-                    assert_eq!(Connector::parse(&connector.to_yaml()).unwrap(), connector, "{text}");
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -37,7 +37,10 @@ async fn a_person_logs_in_at_the_provider_and_their_program_has_certificates() {
     assert_eq!(login.roles, ["auditor"]);
     let logged = events(&mut cluster.admin().await, "SP1050I").await;
     assert_eq!(logged.len(), 3);
-    assert_eq!((logged[0]["user"].as_str(), logged[0]["fields"]["subject"].as_str()), (Some("alice"), Some("1")));
+    assert_eq!(
+        (logged[0]["user"].as_str(), logged[0]["fields"]["subject"].as_str()),
+        (Some("alice"), Some("1"))
+    );
     let ways = events(&mut cluster.admin().await, "SP1000I").await;
     assert!(ways.iter().any(|event| event["fields"]["way"] == "single sign-on"), "{ways:?}");
 }
@@ -99,11 +102,8 @@ async fn what_a_thief_takes_of_the_way_through_the_provider_is_worth_nothing() {
     let proven = pages.answer(&second, &taken.binding).await.unwrap();
     // The redirect without the program's verifier.
     let code = proven.redirect.split_once("code=").unwrap().1.to_owned();
-    let request = v1::FinishBrowserLoginRequest {
-        challenge: begun.id.clone(),
-        code,
-        code_verifier: "x".repeat(43),
-    };
+    let request =
+        v1::FinishBrowserLoginRequest { challenge: begun.id.clone(), code, code_verifier: "x".repeat(43) };
     let status = pages.program().await.finish_browser_login(request).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
     // No answer of another issuer's page.
@@ -147,7 +147,8 @@ async fn a_provider_changes_its_key_and_says_claims_where_it_likes() {
     assert_eq!(login.roles, ["access", "auditor"], "from the user information");
     provider.rotate().await;
     // Written anew, the connector forgets the keys; within half a minute it would not ask for others.
-    connect(&cluster, document("corp", &provider, "  private_key_jwt: {algorithm: ES256}\n  title: Anew\n")).await;
+    connect(&cluster, document("corp", &provider, "  private_key_jwt: {algorithm: ES256}\n  title: Anew\n"))
+        .await;
     pages.log_in(&mut Browser::default(), "1").await.unwrap();
 }
 
@@ -175,7 +176,10 @@ async fn a_logout_at_the_provider_ends_the_logins_here() {
         logout_token: token.to_owned(),
     };
     let forged = format!("{}x", &token[..token.len() - 1]);
-    assert_eq!(pages.web.clone().sso_logout(request(&forged)).await.unwrap_err().code(), Code::InvalidArgument);
+    assert_eq!(
+        pages.web.clone().sso_logout(request(&forged)).await.unwrap_err().code(),
+        Code::InvalidArgument
+    );
     list(&alice).await.unwrap();
     pages.web.clone().sso_logout(request(&token)).await.unwrap();
     until("the login has ended", async || list(&alice).await.err().map(drop)).await;
@@ -224,7 +228,8 @@ async fn a_connector_is_tried_without_being_stored() {
     let status = pages.program().await.finish_browser_login(request).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
     // What the provider would refuse is told with what to set.
-    let begun = admin.begin_test(begin(&yaml.replace("client_id: sallyport", "client_id: nobody"))).await.unwrap();
+    let begun =
+        admin.begin_test(begin(&yaml.replace("client_id: sallyport", "client_id: nobody"))).await.unwrap();
     let id = begun.into_inner().page.unwrap().challenge;
     let away = pages.send(&id, "corp").await.unwrap();
     let query = members(away.url.split_once('?').unwrap().1);
@@ -262,7 +267,10 @@ async fn single_sign_on_is_for_proxies_and_administrators_alone() {
     assert_eq!(sso.begin_test(begin).await.unwrap_err().code(), Code::PermissionDenied);
     let asked = v1::AwaitSsoTestRequest { challenge: "x".to_owned() };
     assert_eq!(sso.await_test(asked).await.unwrap_err().code(), Code::PermissionDenied);
-    assert_eq!(sso.list_connectors(v1::ListConnectorsRequest {}).await.unwrap().into_inner().connectors.len(), 1);
+    assert_eq!(
+        sso.list_connectors(v1::ListConnectorsRequest {}).await.unwrap().into_inner().connectors.len(),
+        1
+    );
     let eve = cluster.user("eve", &[]).await;
     let mut sso = SsoClient::new(eve.authority().await);
     let denied = sso.list_connectors(v1::ListConnectorsRequest {}).await.unwrap_err();

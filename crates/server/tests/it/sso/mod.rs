@@ -43,16 +43,21 @@ fn members(text: &str) -> BTreeMap<String, String> {
 
 /// The document of a connector to a provider.
 fn document(name: &str, provider: &Provider, more: &str) -> String {
-    let proof = match more.contains("private_key_jwt") {
-        true => String::new(),
-        false => format!("  client_secret_file: {}\n", provider.secret().display()),
-    };
+    match more.contains("private_key_jwt") {
+        true => document_at(name, &provider.issuer, more),
+        false => {
+            let proof = format!("  client_secret_file: {}\n{more}", provider.secret().display());
+            document_at(name, &provider.issuer, &proof)
+        }
+    }
+}
+
+fn document_at(name: &str, issuer: &str, more: &str) -> String {
     format!(
-        "kind: oidc\nversion: v1\nmetadata: {{name: {name}}}\nspec:\n  title: The {name}\n  issuer: {}\n  client_id: sallyport\n  \
+        "kind: oidc\nversion: v1\nmetadata: {{name: {name}}}\nspec:\n  title: The {name}\n  issuer: {issuer}\n  client_id: sallyport\n  \
          insecure_loopback: true\n  scopes: [openid, profile, groups]\n  redirect_urls: ['{REDIRECT}']\n  \
-         provider_checks_second_factor: true\n{proof}  mapping:\n    roles:\n      - {{claim: groups, value: 'ops-*', roles: [access]}}\n      \
-         - {{claim: groups, value: everyone, roles: [auditor]}}\n    traits: {{logins: ['{{{{claims.preferred_username}}}}']}}\n{more}",
-        provider.issuer
+         provider_checks_second_factor: true\n  mapping:\n    roles:\n      - {{claim: groups, value: 'ops-*', roles: [access]}}\n      \
+         - {{claim: groups, value: everyone, roles: [auditor]}}\n    traits: {{logins: ['{{{{claims.preferred_username}}}}']}}\n{more}"
     )
 }
 
@@ -84,13 +89,14 @@ async fn joined_proxy(cluster: &Cluster) -> Channel {
     let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
     let request = v1::JoinRequest {
         token,
-        name: "pages".to_owned(),
+        name: "sso-pages".to_owned(),
         role: "proxy".to_owned(),
         ssh_public_key: ssh.public_line().to_owned(),
         tls_public_key: tls.spki_der().to_vec().into(),
         ..Default::default()
     };
-    let issued = LoginClient::new(pinned(&cluster.proxy(), &pin).await).join(request).await.unwrap().into_inner();
+    let issued =
+        LoginClient::new(pinned(&cluster.proxy(), &pin).await).join(request).await.unwrap().into_inner();
     let trust = cluster.running.authority().unwrap().trust();
     authority_as(&cluster.proxy(), &trust, &issued.tls_certificate_pem, &tls.pkcs8_pem()).await
 }
@@ -138,7 +144,11 @@ impl<'c> Pages<'c> {
         Ok(Away { url: begun.redirect, binding: begun.binding })
     }
 
-    async fn answer(&self, answer: &BTreeMap<String, String>, binding: &str) -> Result<v1::WebProven, Status> {
+    async fn answer(
+        &self,
+        answer: &BTreeMap<String, String>,
+        binding: &str,
+    ) -> Result<v1::WebProven, Status> {
         let of = |name: &str| answer.get(name).cloned().unwrap_or_default();
         let request = v1::WebFinishSsoRequest {
             address: ADDRESS.to_owned(),
@@ -183,5 +193,41 @@ impl<'c> Pages<'c> {
 
     async fn administrator(&self) -> SsoClient<Channel> {
         SsoClient::new(admin_channel(&self.cluster.data_dir()).await)
+    }
+}
+
+/// Calls what there is of single sign-on, once each, by who may; the provider is away.
+pub(crate) async fn as_people(cluster: &Cluster) {
+    let pages = Pages::of(cluster).await;
+    let yaml = document_at("away", "http://127.0.0.1:1", "  private_key_jwt: {algorithm: ES256}\n");
+    connect(cluster, yaml.clone()).await;
+    connect(cluster, yaml.clone()).await;
+    let begun = pages.begin().await;
+    let status = pages.send(&begun.id, "away").await.map(drop).unwrap_err();
+    assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
+    let status = pages.answer(&BTreeMap::new(), "").await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::PermissionDenied, "{status:?}");
+    let logout = v1::WebSsoLogoutRequest {
+        address: ADDRESS.to_owned(),
+        connector: "away".to_owned(),
+        logout_token: "a.b.c".to_owned(),
+    };
+    let status = pages.web.clone().sso_logout(logout).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::FailedPrecondition, "{status:?}");
+    let mut admin = pages.administrator().await;
+    let listed = admin.list_connectors(v1::ListConnectorsRequest {}).await.unwrap().into_inner().connectors;
+    assert_eq!((listed[0].name.as_str(), listed[0].proof.as_str()), ("away", "key"));
+    let asked = v1::GetConnectorKeysRequest { name: "away".to_owned() };
+    assert!(admin.get_connector_keys(asked).await.unwrap().into_inner().key_set_json.contains("ES256"));
+    let begin = v1::BeginSsoTestRequest { yaml, host_name: String::new() };
+    let id = admin.begin_test(begin).await.unwrap().into_inner().page.unwrap().challenge;
+    let refuse = v1::WebRequest { id: id.clone(), address: ADDRESS.to_owned() };
+    pages.web.clone().refuse_login(refuse).await.unwrap();
+    let status = admin.await_test(v1::AwaitSsoTestRequest { challenge: id }).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::PermissionDenied, "{status:?}");
+    let delete = v1::DeleteResourceRequest { kind: "oidc".to_owned(), name: "away".to_owned() };
+    cluster.admin().await.delete_resource(delete).await.unwrap();
+    for code in ["SP1217I", "SP1218I", "SP1219I"] {
+        assert_eq!(support::events(&mut cluster.admin().await, code).await.len(), 1, "{code}");
     }
 }

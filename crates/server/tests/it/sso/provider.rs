@@ -131,7 +131,8 @@ impl Browser {
             let (name, value) = line.split_once(": ").unwrap();
             if name.eq_ignore_ascii_case("location") {
                 let absolute = value.starts_with("http");
-                location = Some(if absolute { value.to_owned() } else { format!("http://{authority}{value}") });
+                location =
+                    Some(if absolute { value.to_owned() } else { format!("http://{authority}{value}") });
             } else if name.eq_ignore_ascii_case("set-cookie") {
                 let mut parts = value.split("; ");
                 let (name, value) = parts.next().unwrap().split_once('=').unwrap();
@@ -157,7 +158,9 @@ impl Browser {
                 None if answer.body.contains("value=\"login\"") => {
                     (at.clone(), Some(format!("prompt=login&login={person}&password=x")))
                 }
-                None if answer.body.contains("value=\"consent\"") => (at.clone(), Some("prompt=consent".to_owned())),
+                None if answer.body.contains("value=\"consent\"") => {
+                    (at.clone(), Some("prompt=consent".to_owned()))
+                }
                 None => panic!("{at} leads nowhere: {}", answer.body),
             };
             answer = self.ask(&next, form.as_deref()).await;
@@ -170,7 +173,9 @@ impl Browser {
     pub(crate) async fn log_out(&mut self, issuer: &str) {
         let page = self.ask(&format!("{issuer}/session/end"), None).await.body;
         let xsrf = page.split("name=\"xsrf\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
-        let answer = self.ask(&format!("{issuer}/session/end/confirm"), Some(&format!("xsrf={xsrf}&logout=yes"))).await;
+        let answer = self
+            .ask(&format!("{issuer}/session/end/confirm"), Some(&format!("xsrf={xsrf}&logout=yes")))
+            .await;
         assert!(answer.location.is_some(), "{}", answer.body);
     }
 }
@@ -196,7 +201,9 @@ impl Told {
             let count = stream.read(&mut piece).await.unwrap();
             text.push_str(std::str::from_utf8(&piece[..count]).unwrap());
             let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-            let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse::<usize>().ok());
+            let length = head.lines().find_map(|line| {
+                line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse::<usize>().ok()
+            });
             if body.len() >= length.unwrap_or_default() && body.contains("logout_token=") {
                 stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
                 return super::members(body)["logout_token"].clone();
