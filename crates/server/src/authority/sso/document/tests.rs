@@ -45,13 +45,9 @@ fn a_connector_survives_being_written() {
 #[test]
 fn browsers_come_back_to_where_they_came_from_and_to_nowhere_else() {
     let mut connector = Connector::parse(FULL).unwrap();
-    let of = |connector: &Connector, origin: &str| {
-        connector.redirect_url(origin, "c.example.com:443").unwrap()
-    };
-    assert_eq!(
-        of(&connector, "https://b.example.com:8443"),
-        "https://b.example.com:8443/web/sso/callback"
-    );
+    let of =
+        |connector: &Connector, origin: &str| connector.redirect_url(origin, "c.example.com:443").unwrap();
+    assert_eq!(of(&connector, "https://b.example.com:8443"), "https://b.example.com:8443/web/sso/callback");
     for foreign in ["https://evil.example", "https://b.example.com", "", "https://a.example.com/web"] {
         assert_eq!(of(&connector, foreign), "https://a.example.com/web/sso/callback", "{foreign}");
     }
