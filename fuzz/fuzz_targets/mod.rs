@@ -40,6 +40,7 @@ mod read_public;
 mod recording_reader;
 mod relay_header;
 mod role_yaml;
+mod scim;
 mod sftp_client;
 mod sftp_observer;
 mod ssh_certificate;
@@ -86,6 +87,7 @@ pub(crate) const TARGETS: &[(&str, Target)] = &[
     ("recording_reader", recording_reader::run),
     ("relay_header", relay_header::run),
     ("role_yaml", role_yaml::run),
+    ("scim", scim::run),
     ("sftp_client", sftp_client::run),
     ("sftp_observer", sftp_observer::run),
     ("ssh_certificate", ssh_certificate::run),

@@ -516,6 +516,24 @@ fn oidc_holds() {
 }
 
 #[test]
+fn scim_holds() {
+    replay(
+        "scim",
+        &[
+            br#"\0userName eq "a" and (emails[type eq "work" and not (value co "@")] or active eq true)"#,
+            b"\0urn:ietf:params:scim:schemas:core:2.0:User:name.familyName sw \"\\u0041\" or not(title pr)",
+            br#"\x01{"op":"Replace","path":"emails[type eq \"work\"].value","value":"n@x"}"#,
+            br#"\x01{"op":"add","value":{"emails":[{"value":"a","primary":true}],"name.givenName":"A","active":"False"}},{"op":"remove","path":"name"}"#,
+            br#"\x02{"op":"Remove","path":"members","value":[{"value":"00000001"}]}"#,
+            br#"\x03"userName":"b","emails":[{"value":"x","type":"work"}],"urn:ietf:params:scim:schemas:extension:enterprise:2.0:User":{"manager":"7"}"#,
+            b"\x04GET /Users/00000001?attributes=name.givenName",
+            b"\x04GET /Groups?filter=members%20eq%20%2200000001%22&sortBy=displayName&count=1",
+            b"\x05{\"schemas\":[\"urn:ietf:params:scim:api:messages:2.0:SearchRequest\"],\"filter\":\"displayName pr\",\"count\":2}",
+        ],
+    );
+}
+
+#[test]
 fn playback_holds() {
     replay(
         "playback",

@@ -72,6 +72,11 @@ const LAYERS: &[Layer] = &[
         may_use: &["sal"],
         reason: "a verdict about a token is pure: what the provider sent and the time in",
     },
+    Layer {
+        name: "scim",
+        may_use: &[],
+        reason: "what a provisioning client may do is pure: a request and the time in; what is stored, the authority says",
+    },
     Layer { name: "bench", may_use: &[], reason: "samples and pictures are the same whatever is measured" },
     Layer {
         name: "testing",

@@ -1,0 +1,261 @@
+//! The grammar of filters and of PATCH paths (RFC 7644 figures 1 and 7).
+//!
+//! `or` binds least, then `and`, then `not`. Words do not tell case. Nothing recurses deeper than [`MAX_FILTER_DEPTH`].
+
+use serde_json::Value;
+
+use super::syntax::{Filter, Literal, MAX_FILTER_BYTES, MAX_FILTER_DEPTH, Operator};
+use crate::error::ScimError;
+use crate::path::AttributePath;
+
+impl Filter {
+    /// Reads a filter and nothing after it.
+    ///
+    /// # Errors
+    /// [`ScimError::InvalidFilter`] with what is wrong and where.
+    pub fn parse(text: &str) -> Result<Self, ScimError> {
+        let mut parser = Parser::new(text).map_err(ScimError::filter)?;
+        parser.whole().map_err(|reason| ScimError::filter(parser.told(&reason)))
+    }
+}
+
+/// A path of a PATCH: an attribute, which of its values, and what of them.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ValuePath {
+    pub(crate) path: AttributePath,
+    pub(crate) filter: Option<Filter>,
+    pub(crate) sub: Option<AttributePath>,
+}
+
+/// Reads a path of a PATCH: `attribute`, `attribute.sub`, `attribute[filter]` or `attribute[filter].sub`.
+pub(crate) fn value_path(text: &str) -> Result<ValuePath, ScimError> {
+    let mut parser = Parser::new(text).map_err(|reason| ScimError::path(text, reason))?;
+    parser.value_path().map_err(|reason| ScimError::path(text, parser.told(&reason)))
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+    depth: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn new(text: &'a str) -> Result<Self, String> {
+        if text.len() > MAX_FILTER_BYTES {
+            return Err(format!("it has {} bytes, at most {MAX_FILTER_BYTES} are read", text.len()));
+        }
+        Ok(Self { text, at: 0, depth: 0 })
+    }
+
+    /// A reason with the place where it was found.
+    fn told(&self, reason: &str) -> String {
+        format!("{reason}, at byte {}", self.at)
+    }
+
+    fn rest(&self) -> &'a str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    fn skip_spaces(&mut self) {
+        let rest = self.rest();
+        self.at += rest.len() - rest.trim_start_matches(' ').len();
+    }
+
+    /// Takes a character, if it is the next one.
+    fn takes(&mut self, character: char) -> bool {
+        let found = self.rest().starts_with(character);
+        if found {
+            self.at += character.len_utf8();
+        }
+        found
+    }
+
+    /// The word that comes next, of the characters of attributes and URNs. It may be empty.
+    fn peek_word(&self) -> &'a str {
+        let rest = self.rest();
+        let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "-_.:$".contains(c)));
+        rest.get(..end.unwrap_or(rest.len())).unwrap_or_default()
+    }
+
+    fn take_word(&mut self) -> &'a str {
+        let word = self.peek_word();
+        self.at += word.len();
+        word
+    }
+
+    /// Takes one of the words that join expressions, if it is the next one.
+    fn takes_joint(&mut self, joint: &str) -> bool {
+        let before = self.at;
+        let after_a_bracket = self.text.get(..before).is_some_and(|read| read.ends_with([')', ']']));
+        self.skip_spaces();
+        let word = self.peek_word();
+        if (self.at > before || after_a_bracket) && word.eq_ignore_ascii_case(joint) {
+            self.at += word.len();
+            return true;
+        }
+        self.at = before;
+        false
+    }
+
+    fn whole(&mut self) -> Result<Filter, String> {
+        let filter = self.any(false)?;
+        self.skip_spaces();
+        if self.rest().is_empty() { Ok(filter) } else { Err("there is something after its end".to_owned()) }
+    }
+
+    /// Expressions joined by `or`.
+    fn any(&mut self, inside: bool) -> Result<Filter, String> {
+        let first = self.all(inside)?;
+        if !self.takes_joint("or") {
+            return Ok(first);
+        }
+        let mut parts = vec![first, self.all(inside)?];
+        while self.takes_joint("or") {
+            parts.push(self.all(inside)?);
+        }
+        Ok(Filter::Or(parts))
+    }
+
+    /// Expressions joined by `and`.
+    fn all(&mut self, inside: bool) -> Result<Filter, String> {
+        let first = self.single(inside)?;
+        if !self.takes_joint("and") {
+            return Ok(first);
+        }
+        let mut parts = vec![first, self.single(inside)?];
+        while self.takes_joint("and") {
+            parts.push(self.single(inside)?);
+        }
+        Ok(Filter::And(parts))
+    }
+
+    /// One expression: in parentheses, negated, or about an attribute. `inside` of brackets there are no further ones.
+    fn single(&mut self, inside: bool) -> Result<Filter, String> {
+        self.skip_spaces();
+        if self.takes('(') {
+            return self.grouped(inside);
+        }
+        let start = self.at;
+        if self.take_word().eq_ignore_ascii_case("not") {
+            self.skip_spaces();
+            if self.takes('(') {
+                return Ok(Filter::Not(Box::new(self.grouped(inside)?)));
+            }
+        }
+        self.at = start;
+        let path = self.path()?;
+        if self.takes('[') {
+            if inside {
+                return Err("there are brackets inside of brackets".to_owned());
+            }
+            return Ok(Filter::Has(path, Box::new(self.bracketed()?)));
+        }
+        self.space()?;
+        let word = self.take_word();
+        if word.eq_ignore_ascii_case("pr") {
+            return Ok(Filter::Present(path));
+        }
+        let operator = Operator::read(word).ok_or("expected pr, eq, ne, co, sw, ew, gt, ge, lt or le")?;
+        self.space()?;
+        Ok(Filter::Compare(path, operator, self.literal()?))
+    }
+
+    fn space(&mut self) -> Result<(), String> {
+        let before = self.at;
+        self.skip_spaces();
+        if self.at > before { Ok(()) } else { Err("expected a space".to_owned()) }
+    }
+
+    /// What is in parentheses, of which the first is taken.
+    fn grouped(&mut self, inside: bool) -> Result<Filter, String> {
+        self.enter()?;
+        let filter = self.any(inside)?;
+        self.skip_spaces();
+        if !self.takes(')') {
+            return Err("expected and, or, or a closing parenthesis".to_owned());
+        }
+        self.depth -= 1;
+        Ok(filter)
+    }
+
+    /// What is in brackets, of which the first is taken.
+    fn bracketed(&mut self) -> Result<Filter, String> {
+        self.enter()?;
+        let filter = self.any(true)?;
+        self.skip_spaces();
+        if !self.takes(']') {
+            return Err("expected and, or, or a closing bracket".to_owned());
+        }
+        self.depth -= 1;
+        Ok(filter)
+    }
+
+    fn enter(&mut self) -> Result<(), String> {
+        if self.depth == MAX_FILTER_DEPTH {
+            return Err(format!("it is nested more than {MAX_FILTER_DEPTH} deep"));
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    fn path(&mut self) -> Result<AttributePath, String> {
+        let word = self.peek_word();
+        let path = AttributePath::parse(word).ok_or("expected the name of an attribute")?;
+        self.at += word.len();
+        Ok(path)
+    }
+
+    /// A value: null, a boolean, a number or a text of JSON (RFC 7159).
+    fn literal(&mut self) -> Result<Literal, String> {
+        let rest = self.rest();
+        if rest.starts_with('"') {
+            let end = closing_quote(rest).ok_or("a text has no closing quote")?;
+            let quoted = rest.get(..=end).unwrap_or_default();
+            let text = serde_json::from_str(quoted).map_err(|_| "a text is not one of JSON")?;
+            self.at += quoted.len();
+            return Ok(Literal(Value::String(text)));
+        }
+        let end = rest.find([' ', ')', ']']).unwrap_or(rest.len());
+        let word = rest.get(..end).unwrap_or_default();
+        let value = if word.eq_ignore_ascii_case("true") {
+            Value::Bool(true)
+        } else if word.eq_ignore_ascii_case("false") {
+            Value::Bool(false)
+        } else if word.eq_ignore_ascii_case("null") {
+            Value::Null
+        } else {
+            match serde_json::from_str(word) {
+                Ok(number @ Value::Number(_)) => number,
+                _ => return Err("expected a text in quotes, a number, true, false or null".to_owned()),
+            }
+        };
+        self.at += word.len();
+        Ok(Literal(value))
+    }
+
+    fn value_path(&mut self) -> Result<ValuePath, String> {
+        self.skip_spaces();
+        let path = self.path()?;
+        let filter = if self.takes('[') { Some(self.bracketed()?) } else { None };
+        let sub = if filter.is_some() && self.takes('.') { Some(self.path()?) } else { None };
+        self.skip_spaces();
+        if self.rest().is_empty() {
+            return Ok(ValuePath { path, filter, sub });
+        }
+        Err("there is something after its end".to_owned())
+    }
+}
+
+/// Where the text ends that begins with the first byte.
+fn closing_quote(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    for (at, byte) in text.bytes().enumerate().skip(1) {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => return Some(at),
+            _ => {}
+        }
+    }
+    None
+}
