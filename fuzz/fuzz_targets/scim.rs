@@ -58,7 +58,9 @@ impl Service {
     }
 
     fn patch(&self, kind: Kind, path: &str, operations: &str) {
-        let body = format!(r#"{{"schemas":["urn:ietf:params:scim:api:messages:2.0:PatchOp"],"Operations":[{operations}]}}"#);
+        let body = format!(
+            r#"{{"schemas":["urn:ietf:params:scim:api:messages:2.0:PatchOp"],"Operations":[{operations}]}}"#
+        );
         let before = self.holds(path);
         let answer = self.send("PATCH", path, body.as_bytes());
         let after = self.holds(path);

@@ -120,8 +120,7 @@ impl Filter {
 }
 
 fn compare(target: Target, operator: Operator, literal: &Literal) -> Result<Condition, ScimError> {
-    let literal = literal.value();
-    if literal.is_null() {
+    if *literal == Literal::Null {
         return match operator {
             Operator::Equal => Ok(Condition::Present(target, false)),
             Operator::NotEqual => Ok(Condition::Present(target, true)),
@@ -147,7 +146,7 @@ fn compare(target: Target, operator: Operator, literal: &Literal) -> Result<Cond
         ))
     };
     let test = match (row.kind, literal) {
-        (Type::Text | Type::Reference, Value::String(text)) => {
+        (Type::Text | Type::Reference, Literal::Text(text)) => {
             // Addresses are made when a resource is shown: none is stored that could be compared.
             if row.computed && row.name != "type" {
                 return Err(ScimError::filter(format!(
@@ -160,7 +159,12 @@ fn compare(target: Target, operator: Operator, literal: &Literal) -> Result<Cond
         }
         (Type::Text | Type::Reference, _) => return Err(wrong("it is a text")),
         (Type::Boolean, literal) => {
-            let value = boolean(literal).ok_or_else(|| wrong("it is true or false"))?;
+            let value = match literal {
+                Literal::Boolean(value) => Some(*value),
+                Literal::Text(text) => boolean_text(text),
+                Literal::Null | Literal::Number(_) => None,
+            };
+            let value = value.ok_or_else(|| wrong("it is true or false"))?;
             let equal = match operator {
                 Operator::Equal => true,
                 Operator::NotEqual => false,
@@ -168,7 +172,7 @@ fn compare(target: Target, operator: Operator, literal: &Literal) -> Result<Cond
             };
             Test::Boolean { equal, value }
         }
-        (Type::Moment, Value::String(text)) => {
+        (Type::Moment, Literal::Text(text)) => {
             let at = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| wrong("it is a time of RFC 3339"))?;
             if matches!(operator, Operator::Contains | Operator::StartsWith | Operator::EndsWith) {
                 return Err(wrong("a time has no parts"));
@@ -184,8 +188,15 @@ fn compare(target: Target, operator: Operator, literal: &Literal) -> Result<Cond
 pub(crate) fn boolean(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(value) => Some(*value),
-        Value::String(text) if text.eq_ignore_ascii_case("true") => Some(true),
-        Value::String(text) if text.eq_ignore_ascii_case("false") => Some(false),
+        Value::String(text) => boolean_text(text),
+        _ => None,
+    }
+}
+
+fn boolean_text(text: &str) -> Option<bool> {
+    match text {
+        _ if text.eq_ignore_ascii_case("true") => Some(true),
+        _ if text.eq_ignore_ascii_case("false") => Some(false),
         _ => None,
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `or` binds least, then `and`, then `not`. Words do not tell case. Nothing recurses deeper than [`MAX_FILTER_DEPTH`].
 
-use serde_json::Value;
+use serde_json::Number;
 
 use super::syntax::{Filter, Literal, MAX_FILTER_BYTES, MAX_FILTER_DEPTH, Operator};
 use crate::error::ScimError;
@@ -213,24 +213,23 @@ impl<'a> Parser<'a> {
             let quoted = rest.get(..=end).unwrap_or_default();
             let text = serde_json::from_str(quoted).map_err(|_| "a text is not one of JSON")?;
             self.at += quoted.len();
-            return Ok(Literal(Value::String(text)));
+            return Ok(Literal::Text(text));
         }
         let end = rest.find([' ', ')', ']']).unwrap_or(rest.len());
         let word = rest.get(..end).unwrap_or_default();
         let value = if word.eq_ignore_ascii_case("true") {
-            Value::Bool(true)
+            Literal::Boolean(true)
         } else if word.eq_ignore_ascii_case("false") {
-            Value::Bool(false)
+            Literal::Boolean(false)
         } else if word.eq_ignore_ascii_case("null") {
-            Value::Null
+            Literal::Null
+        } else if serde_json::from_str::<Number>(word).is_ok() {
+            Literal::Number(word.to_owned())
         } else {
-            match serde_json::from_str(word) {
-                Ok(number @ Value::Number(_)) => number,
-                _ => return Err("expected a text in quotes, a number, true, false or null".to_owned()),
-            }
+            return Err("expected a text in quotes, a number, true, false or null".to_owned());
         };
         self.at += word.len();
-        Ok(Literal(value))
+        Ok(value)
     }
 
     fn value_path(&mut self) -> Result<ValuePath, String> {

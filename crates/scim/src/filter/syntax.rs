@@ -76,13 +76,27 @@ impl Operator {
     }
 }
 
-/// A value in a filter: a text, a number, a boolean or null of JSON.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Literal(pub(super) Value);
+/// A value in a filter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Literal {
+    /// No value.
+    Null,
+    /// True or false.
+    Boolean(bool),
+    /// A number of JSON, as it was written: no attribute of users and groups has one.
+    Number(String),
+    /// A text.
+    Text(String),
+}
 
-impl Literal {
-    pub(crate) fn value(&self) -> &Value {
-        &self.0
+impl fmt::Display for Literal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => f.write_str("null"),
+            Self::Boolean(value) => write!(f, "{value}"),
+            Self::Number(text) => f.write_str(text),
+            Self::Text(text) => write!(f, "{}", Value::from(text.as_str())),
+        }
     }
 }
 
@@ -93,7 +107,7 @@ impl fmt::Display for Filter {
             Self::And(parts) => joined(f, parts, " and ", |part| matches!(part, Self::Or(_) | Self::And(_))),
             Self::Not(inner) => write!(f, "not ({inner})"),
             Self::Present(path) => write!(f, "{path} pr"),
-            Self::Compare(path, operator, literal) => write!(f, "{path} {} {}", operator.word(), literal.0),
+            Self::Compare(path, operator, literal) => write!(f, "{path} {} {literal}", operator.word()),
             Self::Has(path, inner) => write!(f, "{path}[{inner}]"),
         }
     }
