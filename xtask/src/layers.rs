@@ -101,6 +101,7 @@ const LAYERS: &[Layer] = &[
             "ssh",
             "databases",
             "oidc",
+            "scim",
             "protocols",
             "telemetry",
             "webauthn",

@@ -123,6 +123,17 @@ codes! {
     /// An administrator tried a connector with a login of theirs; nothing of it was kept.
     SsoTested = "SP1053I", "sso.tested";
 
+    /// A token for a SCIM client was made.
+    ScimTokenCreated = "SP1060I", "scim.token_created";
+    /// A token of a SCIM client was removed.
+    ScimTokenDeleted = "SP1061I", "scim.token_deleted";
+    /// A SCIM client made, changed or removed a user or group of its own.
+    ScimChanged = "SP1062I", "scim.changed";
+    /// A SCIM client said that a user is not active, or removed the user: the user here was removed, and the logins ended.
+    ScimDeprovisioned = "SP1063I", "scim.deprovisioned";
+    /// A request came as of a SCIM client, with no token that is good.
+    ScimRefused = "SP1064W", "scim.refused";
+
     /// A certificate was issued to a user.
     CertIssued = "SP1100I", "cert.issued";
     /// Certificates were issued to a host.

@@ -15,6 +15,7 @@ use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::databases_client::DatabasesClient;
 use sallyport_wire::v1::factors_client::FactorsClient;
 use sallyport_wire::v1::login_client::LoginClient;
+use sallyport_wire::v1::provisioning_client::ProvisioningClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
 use sallyport_wire::v1::sessions_client::SessionsClient;
 use sallyport_wire::v1::sso_client::SsoClient;
@@ -149,6 +150,11 @@ impl Authority {
     /// The caller's own factors.
     pub fn factors(&self) -> FactorsClient<Channel> {
         FactorsClient::new(self.channel.clone())
+    }
+
+    /// Tokens of SCIM clients.
+    pub fn provisioning(&self) -> ProvisioningClient<Channel> {
+        ProvisioningClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT)
     }
 
     /// Nodes, recordings, and questions about access.

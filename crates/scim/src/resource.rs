@@ -55,6 +55,9 @@ pub struct Draft {
     attributes: Map<String, Value>,
 }
 
+/// Where it stands what a member is, which no client writes.
+const TYPE: &str = "type";
+
 /// The name under which the client's identifier stands in a message.
 pub(crate) const EXTERNAL_ID: &str = "externalId";
 
@@ -119,16 +122,25 @@ impl Draft {
         members.into_iter().flatten().filter_map(|member| member.get("value").and_then(Value::as_str))
     }
 
-    /// Writes down what each member is.
+    /// The identifiers of members of which it is not known what they are: those that a client has just named.
+    pub fn unnamed_members(&self) -> impl Iterator<Item = &str> {
+        let members = self.attributes.get("members").and_then(Value::as_array);
+        let unnamed = members.into_iter().flatten().filter(|member| member.get(TYPE).is_none());
+        unnamed.filter_map(|member| member.get("value").and_then(Value::as_str))
+    }
+
+    /// Writes down what each of the [unnamed](Self::unnamed_members) members is.
     ///
     /// # Errors
     /// The identifier of the first member that `kind_of` does not know.
     pub fn name_members(&mut self, kind_of: impl Fn(&str) -> Option<Kind>) -> Result<(), String> {
         let members = self.attributes.get_mut("members").and_then(Value::as_array_mut);
         for member in members.into_iter().flatten().filter_map(Value::as_object_mut) {
-            let id = member.get("value").and_then(Value::as_str).unwrap_or_default();
-            let kind = kind_of(id).ok_or_else(|| id.to_owned())?;
-            member.insert("type".to_owned(), Value::String(kind.name().to_owned()));
+            if !member.contains_key(TYPE) {
+                let id = member.get("value").and_then(Value::as_str).unwrap_or_default();
+                let kind = kind_of(id).ok_or_else(|| id.to_owned())?;
+                member.insert(TYPE.to_owned(), Value::String(kind.name().to_owned()));
+            }
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ mod hosts;
 mod nodes;
 mod resources;
 mod rotation;
+mod scim;
 mod sso;
 mod status;
 mod suite;
@@ -39,6 +40,9 @@ enum Admin {
     /// One-time tokens that nodes and proxies join with.
     #[command(subcommand)]
     Tokens(tokens::Tokens),
+    /// Provisioning of users by an identity provider, over SCIM.
+    #[command(subcommand)]
+    Scim(scim::Scim),
     /// Nodes, whether or not you may log in to them.
     #[command(subcommand)]
     Nodes(Nodes),
@@ -104,6 +108,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
         Admin::Status(args) => status::run(&authority, &args).await.map(done),
         Admin::Users(command) => users::run(&authority, command).await.map(done),
         Admin::Tokens(command) => tokens::run(&authority, command).await.map(done),
+        Admin::Scim(command) => scim::run(&authority, command).await.map(done),
         Admin::Nodes(Nodes::Add(args)) => nodes::add(&authority, args).await.map(done),
         Admin::Nodes(Nodes::Ls(args)) => {
             let nodes = crate::ls::fetch(&authority, &args.wanted).await?;

@@ -37,6 +37,7 @@ mod records;
 mod reports;
 mod resources;
 mod rotation;
+mod scim;
 mod secrets;
 mod services;
 mod sessions;

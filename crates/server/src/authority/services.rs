@@ -36,7 +36,8 @@
 //! Accounts            -> Journal Delegation Policy Identities Logins Issuance IssuedList Factors
 //! Challenges          -> Journal Policy Identities Factors Accounts   what is proven at pages
 //! CertificateRegister -> Journal Delegation Policy Identities Issuance IssuedList HostRegistry
-//! Connectors          -> Journal Delegation Policy Identities Logins Accounts    single sign-on
+//! Provisioning        -> Journal Delegation Policy Identities Logins             what SCIM clients say
+//! Connectors          -> Journal Delegation Policy Identities Logins Accounts Provisioning    single sign-on
 //! SsoPages            -> Connectors Challenges               single sign-on at the login page
 //! Resources           -> Journal Gate Delegation Policy Identities HostRegistry DatabaseRegister Catalogue Servers Membership Accounts Connectors
 //! api::*              -> what each method uses
@@ -60,8 +61,8 @@ use crate::authority::accounts::passwords::Pool;
 use crate::authority::api::answers::Waiting;
 use crate::authority::api::serve::Api;
 use crate::authority::api::{
-    admin, catalogue, certificates, cluster, databases, factors as factors_api, hosts, login, rotation,
-    sessions, sso as sso_api, suites, web,
+    admin, catalogue, certificates, cluster, databases, factors as factors_api, hosts, login,
+    provisioning as scim, rotation, sessions, sso as sso_api, suites, web,
 };
 use crate::authority::audit::checkpoints::Checkpoints;
 use crate::authority::audit::disk_reserve::DiskReserve;
@@ -100,6 +101,7 @@ use crate::authority::reports::events::HostReports;
 use crate::authority::resources::writing::Resources;
 use crate::authority::rotation::confirmations::Confirmations;
 use crate::authority::rotation::steps::Rotations;
+use crate::authority::scim::provisioning::Provisioning;
 use crate::authority::sessions::running::LiveSessions;
 use crate::authority::sso::connectors::Connectors;
 use crate::authority::sso::pages::SsoPages;
@@ -284,6 +286,8 @@ impl Services {
             &issued,
             &registry,
         );
+        let provisioning =
+            Provisioning::new(&config, &store, &journal, &delegation, &policy, &identities, &logins);
         let connectors = Connectors::new(
             &config,
             &store,
@@ -294,6 +298,7 @@ impl Services {
             &identities,
             &logins,
             &accounts,
+            &provisioning,
         );
         let sso_pages = SsoPages::new(&connectors, &challenges);
         let resources = Resources::new(
@@ -392,6 +397,11 @@ impl Services {
                 identities: Arc::clone(&identities),
                 registry: Arc::clone(&registry),
                 catalogue: Arc::clone(&catalogue),
+            },
+            provisioning: scim::Service {
+                gate: Arc::clone(&gate),
+                journal: Arc::clone(&journal),
+                provisioning: Arc::clone(&provisioning),
             },
             suites: suites::Service {
                 gate: Arc::clone(&gate),

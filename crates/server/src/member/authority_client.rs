@@ -18,6 +18,7 @@ use sallyport_wire::fips::FIPS_HEADER;
 use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::databases_client::DatabasesClient;
 use sallyport_wire::v1::fleet_client::FleetClient;
+use sallyport_wire::v1::provisioning_client::ProvisioningClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
 use sallyport_wire::v1::web_client::WebClient;
 use tonic::body::Body;
@@ -175,6 +176,11 @@ impl AuthorityClient {
     /// See [`AuthorityClient::fleet`].
     pub(crate) fn rotation(&self) -> RotationClient<Telling> {
         RotationClient::new(self.channel())
+    }
+
+    /// The service that SCIM clients are answered by.
+    pub(crate) fn provisioning(&self) -> ProvisioningClient<Telling> {
+        ProvisioningClient::new(self.channel()).max_decoding_message_size(MESSAGE_LIMIT_BYTES)
     }
 
     /// The service for administration, of which hosts may use little.

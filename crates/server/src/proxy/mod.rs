@@ -18,6 +18,7 @@ mod quic;
 pub(crate) mod recording_proxy;
 pub(crate) mod relay;
 mod resources;
+mod scim;
 pub(crate) mod servers;
 pub(crate) mod transport;
 mod upstream;
@@ -267,6 +268,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         })
         .service(transport);
     let routes = public::routes(Arc::clone(&view), &shown, &membership.public_names, client.clone(), health)
+        .and(scim::routes(client.clone()))
         .service("/sallyport.v1.Transport/{*method}", transport);
     debug!(paths = ?routes.paths(), "the public address serves");
     #[cfg(test)]

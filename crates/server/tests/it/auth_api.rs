@@ -8,7 +8,7 @@ mod done;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::done::{as_a_node, as_an_administrator, begin_a_database_session};
+use self::done::{as_a_node, as_an_administrator, begin_a_database_session, provision};
 use crate::identity;
 use crate::sso;
 use crate::support;
@@ -30,6 +30,7 @@ use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::databases_client::DatabasesClient;
 use sallyport_wire::v1::fleet_client::FleetClient;
 use sallyport_wire::v1::login_client::LoginClient;
+use sallyport_wire::v1::provisioning_client::ProvisioningClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
 use sallyport_wire::v1::sessions_client::SessionsClient;
 use sallyport_wire::v1::suites_client::SuitesClient;
@@ -51,6 +52,7 @@ pub(crate) const PROTOS: &[&str] = &[
     include_str!("../../../wire/proto/sallyport/v1/databases.proto"),
     include_str!("../../../wire/proto/sallyport/v1/catalogue.proto"),
     include_str!("../../../wire/proto/sallyport/v1/identity.proto"),
+    include_str!("../../../wire/proto/sallyport/v1/provisioning.proto"),
 ];
 
 /// `Service.Method` of every method in the files.
@@ -189,20 +191,21 @@ struct Node {
 }
 
 async fn join(cluster: &Cluster, name: &str) -> Node {
+    join_as(cluster, name, "node").await
+}
+
+async fn join_as(cluster: &Cluster, name: &str, role: &str) -> Node {
     let mut admin = cluster.admin().await;
     let pin = support::pin(&mut admin).await;
-    let token = v1::CreateTokenRequest {
-        role: "node".to_owned(),
-        databases: vec!["reports".to_owned()],
-        ..Default::default()
-    };
+    let databases = if role == "node" { vec!["reports".to_owned()] } else { Vec::new() };
+    let token = v1::CreateTokenRequest { role: role.to_owned(), databases, ..Default::default() };
     let token = admin.create_token(token).await.unwrap().into_inner().token;
     let ssh = SshKeyPair::generate(Suite::BalancedV1, name).unwrap();
     let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
     let request = v1::JoinRequest {
         token,
         name: name.to_owned(),
-        role: "node".to_owned(),
+        role: role.to_owned(),
         ssh_public_key: ssh.public_line().to_owned(),
         tls_public_key: tls.spki_der().to_vec().into(),
         public_names: Vec::new(),
@@ -411,6 +414,10 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Databases.PermitDatabaseSession", Event("SP2205I")),
         ("Catalogue.List", Called),
         ("Catalogue.ExplainAccess", Called),
+        ("Provisioning.AddScimToken", Event("SP1060I")),
+        ("Provisioning.ListScimTokens", Called),
+        ("Provisioning.RemoveScimToken", Event("SP1061I")),
+        ("Provisioning.AnswerScim", Event("SP1064W")),
         ("Suites.ListSuites", Called),
         ("Suites.ListClients", Called),
         ("Suites.PreflightSuite", Called),
@@ -466,6 +473,7 @@ async fn every_method_leaves_its_event() {
     identity::as_people(&cluster).await;
     sso::as_people(&cluster).await;
     as_an_administrator(&cluster, &mut admin, session).await;
+    provision(&cluster, &mut admin).await;
 
     let table = leaves();
     let rows: BTreeSet<String> = table.keys().map(|name| (*name).to_owned()).collect();

@@ -26,6 +26,7 @@ mod openssh;
 #[path = "../../../ca/tests/it/programs/mod.rs"]
 mod programs;
 mod rotation;
+mod scim;
 mod sso;
 mod support;
 mod well_known;

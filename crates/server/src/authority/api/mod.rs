@@ -9,6 +9,7 @@ pub(crate) mod databases;
 pub(crate) mod factors;
 pub(crate) mod hosts;
 pub(crate) mod login;
+pub(crate) mod provisioning;
 pub(crate) mod rotation;
 pub(crate) mod serve;
 pub(crate) mod sessions;

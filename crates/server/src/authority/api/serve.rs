@@ -21,6 +21,7 @@ use sallyport_wire::v1::databases_server::DatabasesServer;
 use sallyport_wire::v1::factors_server::FactorsServer;
 use sallyport_wire::v1::fleet_server::FleetServer;
 use sallyport_wire::v1::login_server::LoginServer;
+use sallyport_wire::v1::provisioning_server::ProvisioningServer;
 use sallyport_wire::v1::rotation_server::RotationServer;
 use sallyport_wire::v1::sessions_server::SessionsServer;
 use sallyport_wire::v1::sso_server::SsoServer;
@@ -36,8 +37,8 @@ use tracing::{debug, info, info_span, warn};
 
 use crate::authority::api::answers::{MESSAGE_BYTES, Waiting, method_of, within_bounds};
 use crate::authority::api::{
-    admin, catalogue, certificates, cluster, databases, factors, hosts, login, rotation, sessions, sso,
-    suites, web,
+    admin, catalogue, certificates, cluster, databases, factors, hosts, login, provisioning, rotation,
+    sessions, sso, suites, web,
 };
 use crate::authority::caller::{Caller, PeerInfo, unauthenticated};
 use crate::authority::config::AuthConfig;
@@ -88,6 +89,7 @@ pub(crate) struct Api {
     pub(crate) databases: databases::Service,
     pub(crate) catalogue: catalogue::Service,
     pub(crate) suites: suites::Service,
+    pub(crate) provisioning: provisioning::Service,
     pub(crate) rotation: rotation::Service,
     pub(crate) factors: factors::Service,
     pub(crate) web: web::Service,
@@ -149,6 +151,8 @@ pub(crate) async fn tls(api: &Arc<Api>, io: BoxIo, peer: PeerInfo) {
 async fn http(api: &Arc<Api>, io: BoxIo, caller: Caller, offer: Option<ClientOffer>) {
     let limit = MESSAGE_BYTES;
     let short = 64 * 1024;
+    // A body, and what comes with it.
+    let scim = sallyport_scim::MAX_BODY_BYTES + short;
     let routes =
         tonic::service::Routes::new(LoginServer::new(api.login.clone()).max_decoding_message_size(short))
             .add_service(FleetServer::new(api.hosts.clone()).max_decoding_message_size(limit))
@@ -158,6 +162,7 @@ async fn http(api: &Arc<Api>, io: BoxIo, caller: Caller, offer: Option<ClientOff
             .add_service(SessionsServer::new(api.sessions.clone()).max_decoding_message_size(short))
             .add_service(DatabasesServer::new(api.databases.clone()).max_decoding_message_size(short))
             .add_service(CatalogueServer::new(api.catalogue.clone()).max_decoding_message_size(short))
+            .add_service(ProvisioningServer::new(api.provisioning.clone()).max_decoding_message_size(scim))
             .add_service(SuitesServer::new(api.suites.clone()).max_decoding_message_size(short))
             .add_service(RotationServer::new(api.rotation.clone()).max_decoding_message_size(short))
             .add_service(FactorsServer::new(api.factors.clone()).max_decoding_message_size(short))

@@ -30,6 +30,7 @@ use crate::authority::identities::logins::Logins;
 use crate::authority::policy::Policy;
 use crate::authority::records::KeyRecord;
 use crate::authority::resources::documents::resource;
+use crate::authority::scim::provisioning::Provisioning;
 use crate::authority::storage::{Write, every, op, removed, storage};
 
 /// What it takes to write a connector, in the refusal.
@@ -47,6 +48,7 @@ pub(crate) struct Connectors {
     pub(super) identities: Arc<Identities>,
     pub(super) logins: Arc<Logins>,
     pub(super) accounts: Arc<Accounts>,
+    pub(super) provisioning: Arc<Provisioning>,
     /// Those that were used, with the revision of their documents: what is known of their providers is kept here.
     remotes: Mutex<BTreeMap<ResourceName, (u64, Arc<Remote>)>>,
 }
@@ -68,6 +70,7 @@ impl Connectors {
         identities: &Arc<Identities>,
         logins: &Arc<Logins>,
         accounts: &Arc<Accounts>,
+        provisioning: &Arc<Provisioning>,
     ) -> Arc<Self> {
         Arc::new(Self {
             config: Arc::clone(config),
@@ -79,6 +82,7 @@ impl Connectors {
             identities: Arc::clone(identities),
             logins: Arc::clone(logins),
             accounts: Arc::clone(accounts),
+            provisioning: Arc::clone(provisioning),
             remotes: Mutex::default(),
         })
     }

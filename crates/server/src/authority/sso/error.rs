@@ -99,6 +99,12 @@ pub(crate) enum SsoError {
     /// The template of the user's name gives none.
     #[error("the template {template:?} gives no user name: {reason}")]
     NoName { template: String, reason: String },
+    /// The connector's SCIM client does not say that they are active.
+    #[error(
+        "oidc/{connector} is provisioned by SCIM, and its client has no active user {name:?}: assign the person to the application at \
+             the provider, or have the connector's username template give what is its userName there"
+    )]
+    NotProvisioned { connector: String, name: String },
     /// The name is another's.
     #[error(
         "the user name {name} is taken: it belongs to {owner}, and nothing merges two people; an administrator changes the \
@@ -143,6 +149,7 @@ impl SsoError {
             Self::NoRoles { .. } => "no_roles",
             Self::NoName { .. } => "no_name",
             Self::NameTaken { .. } => "name_taken",
+            Self::NotProvisioned { .. } => "not_provisioned",
             Self::NotAwaited => "not_awaited",
             Self::OtherBrowser => "other_browser",
             Self::Changed => "connector_changed",
@@ -160,6 +167,9 @@ impl SsoError {
                 return format!(
                     "your login at the provider is good, and the name {name} belongs to another user here; ask an administrator"
                 );
+            }
+            Self::NotProvisioned { .. } => {
+                "your login at the provider is good, and it does not say that you are to have an account here; ask an administrator"
             }
             Self::NoName { .. } => {
                 "your login at the provider is good, and it says nothing that can be your user name here; ask an administrator"

@@ -18,4 +18,4 @@ pub(crate) mod records;
 mod testing;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
-mod tests;
+pub(in crate::authority) mod tests;

@@ -16,6 +16,7 @@ use crate::authority::caller::Caller;
 use crate::authority::identities::origins::{NameRecord, PersonRecord, person_key};
 use crate::authority::records::{Origin, UserRecord};
 use crate::authority::resources::documents::user_yaml;
+use crate::authority::scim::admission::Admission;
 
 /// Longest text of a subject in an event.
 const SHOWN: usize = 255;
@@ -88,6 +89,18 @@ impl Connectors {
         let _changing = self.identities.change().await;
         let key = person_key(&claims.identity.issuer, &claims.identity.subject);
         let Whose { name, owner, before } = self.whose(connector, &key, verdict, now).await?;
+        let called = verdict.name.as_ref().ok();
+        let admission = self.provisioning.admission(&connector.name, called, &name, now).await;
+        let provisioned = match admission.map_err(Failure::State)? {
+            Admission::NotProvisioned => Vec::new(),
+            Admission::Active(steps) => steps,
+            Admission::Refused => {
+                let called = called.map_or_else(|| name.to_string(), ToString::to_string);
+                return Err(
+                    SsoError::NotProvisioned { connector: connector.name.to_string(), name: called }.into()
+                );
+            }
+        };
         let expires = now + connector.user_lifetime;
         let user = UserRecord {
             name: name.clone(),
@@ -112,6 +125,7 @@ impl Connectors {
             last_login: now,
         };
         steps.push(typed::put(&key, &record, None).map_err(|error| state(&error))?);
+        steps.extend(provisioned);
         if owner.is_none() {
             // The first time: what another of the name has left, such as a link, opens nothing.
             steps.extend(self.accounts.nothing_of(&name, now).await.map_err(Failure::State)?);

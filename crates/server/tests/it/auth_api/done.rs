@@ -357,3 +357,31 @@ pub(super) async fn session_policy(cluster: &Cluster, admin: &mut AdminClient<Ch
         assert!(events.iter().any(|event| event["code"] == code), "no event {code}");
     }
 }
+
+/// Tokens of a SCIM client, and requests that come by a proxy.
+pub(super) async fn provision(cluster: &Cluster, admin: &mut AdminClient<Channel>) {
+    let yaml = "kind: oidc\nversion: v1\nmetadata: {name: corp}\nspec:\n  issuer: https://idp.example\n  client_id: sallyport\n  \
+                private_key_jwt: {algorithm: ES256}\n  mapping: {roles: [{claim: sub, roles: [access]}]}\n";
+    let create = v1::CreateResourceRequest { yaml: yaml.to_owned(), replace: false };
+    admin.create_resource(create).await.unwrap();
+    let mut provisioning = ProvisioningClient::new(admin_channel(&cluster.data_dir()).await);
+    let add = v1::AddScimTokenRequest { connector: "corp".to_owned(), ttl: None };
+    let made = provisioning.add_scim_token(add).await.unwrap().into_inner();
+    let proxy = join_as(cluster, "edge-1", "proxy").await;
+    let mut handing_on = ProvisioningClient::new(proxy.channel);
+    let ask = |token: &str| v1::ScimRequest {
+        token: token.to_owned(),
+        method: "GET".to_owned(),
+        path: "/ServiceProviderConfig".to_owned(),
+        client_addr: "192.0.2.7:4711".to_owned(),
+        ..Default::default()
+    };
+    for (token, status) in [(made.token.as_str(), 200), ("corp:guessed-it", 401)] {
+        assert_eq!(handing_on.answer_scim(ask(token)).await.unwrap().into_inner().status, status);
+    }
+    let listed = provisioning.list_scim_tokens(v1::ListScimTokensRequest {}).await.unwrap().into_inner();
+    assert_eq!(listed.tokens.len(), 1);
+    let remove = v1::RemoveScimTokenRequest { connector: "corp".to_owned(), name: made.name };
+    provisioning.remove_scim_token(remove).await.unwrap();
+    assert_eq!(handing_on.answer_scim(ask(&made.token)).await.unwrap().into_inner().status, 401);
+}

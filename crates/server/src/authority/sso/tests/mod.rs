@@ -29,9 +29,9 @@ fn now() -> OffsetDateTime {
 }
 
 /// An authority with one connector to a provider.
-struct Site {
+pub(in crate::authority) struct Site {
     directory: tempfile::TempDir,
-    authority: Authority,
+    pub(in crate::authority) authority: Authority,
     idp: Idp,
 }
 
@@ -42,7 +42,7 @@ struct Under {
 }
 
 impl Site {
-    async fn new() -> Self {
+    pub(in crate::authority) async fn new() -> Self {
         Self::with("").await
     }
 
@@ -90,7 +90,7 @@ impl Site {
         )
     }
 
-    async fn connect(&self, name: &str, more: &str) {
+    pub(in crate::authority) async fn connect(&self, name: &str, more: &str) {
         let connector = Connector::parse(&self.document(name, more)).unwrap();
         self.connectors().write(&Caller::LocalAdmin, connector, Write::Replace).await.unwrap();
     }
@@ -130,8 +130,13 @@ impl Site {
         self.connectors().claims(&remote, taken, answer, false, now()).await
     }
 
+    /// The person who logs in at the provider from now on.
+    pub(in crate::authority) fn at_the_provider(&self, subject: &str, name: &str, groups: &[&str]) {
+        self.idp.says(person(subject, name, groups));
+    }
+
     /// One whole way through the provider, with the claims that it has been told.
-    async fn log_in(&self) -> Result<(Admitted, Verdict), &'static str> {
+    pub(in crate::authority) async fn log_in(&self) -> Result<(Admitted, Verdict), &'static str> {
         let answer = self.answer(&self.begin().await);
         let claims = self.claims(&answer).await.map_err(word)?;
         self.admit(&claims, now()).await

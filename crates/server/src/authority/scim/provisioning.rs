@@ -1,0 +1,55 @@
+//! The service of provisioning, and what its parts share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sallyport_access::ResourceName;
+use sallyport_store::Store;
+
+use crate::authority::audit::journal::Journal;
+use crate::authority::config::AuthConfig;
+use crate::authority::gate::delegation::Delegation;
+use crate::authority::identities::known::Identities;
+use crate::authority::identities::logins::Logins;
+use crate::authority::policy::Policy;
+
+/// What SCIM clients have said, and their tokens.
+#[derive(Debug)]
+pub(crate) struct Provisioning {
+    pub(super) config: Arc<AuthConfig>,
+    pub(super) store: Store,
+    pub(super) journal: Arc<Journal>,
+    pub(super) delegation: Arc<Delegation>,
+    pub(super) policy: Arc<Policy>,
+    pub(super) identities: Arc<Identities>,
+    pub(super) logins: Arc<Logins>,
+    /// Written while something that clients have said changes; taken before `Identities::change`.
+    pub(super) changing: tokio::sync::RwLock<()>,
+    /// How many resources each connector has, once they were counted.
+    pub(super) counts: Mutex<BTreeMap<ResourceName, usize>>,
+}
+
+impl Provisioning {
+    pub(crate) fn new(
+        config: &Arc<AuthConfig>,
+        store: &Store,
+        journal: &Arc<Journal>,
+        delegation: &Arc<Delegation>,
+        policy: &Arc<Policy>,
+        identities: &Arc<Identities>,
+        logins: &Arc<Logins>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            config: Arc::clone(config),
+            store: store.clone(),
+            journal: Arc::clone(journal),
+            delegation: Arc::clone(delegation),
+            policy: Arc::clone(policy),
+            identities: Arc::clone(identities),
+            logins: Arc::clone(logins),
+            changing: tokio::sync::RwLock::new(()),
+            counts: Mutex::default(),
+        })
+    }
+}
