@@ -356,3 +356,28 @@ fn what_a_trait_holds_stays_a_value() {
         "a user of that very name"
     );
 }
+
+#[test]
+fn a_bundle_in_a_file_that_is_not_taken_is_told_with_the_cause() {
+    use sallyport_access::yaml::{self, Problems, Section};
+    let told = |content: fn() -> std::io::Result<String>| {
+        let item = yaml::parse("x", "{address: 'db:5432', via: a, tls: {ca_file: /etc/ca.pem}}").unwrap();
+        let mut problems = Problems::new();
+        let section = Section::read(&item, "db", &["address", "via", "tls"], &mut problems).unwrap();
+        let name = Some(sallyport_access::DatabaseName::new("prod").unwrap());
+        let read = move |_: &str| content();
+        sallyport_access::Database::read_settings(
+            name,
+            Default::default(),
+            &section,
+            Some(&read),
+            &mut problems,
+        );
+        problems.finish("x").unwrap_err().to_string()
+    };
+    let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+    let unread = told(|| Err(std::io::ErrorKind::NotFound.into()));
+    assert!(unread.contains(&format!("/etc/ca.pem: {missing}")), "{unread}");
+    let unfit = told(|| Ok("no".to_owned()));
+    assert!(unfit.contains("/etc/ca.pem has no certificate in PEM"), "{unfit}");
+}

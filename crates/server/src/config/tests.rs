@@ -70,7 +70,7 @@ fn every_commented_default_in_the_example_is_what_the_code_does() {
 fn the_interval_of_checks_is_read_by_its_former_name_and_not_by_both() {
     let text = |keys: &str| {
         format!(
-            "version: v1\ncluster: example.com\nproxy: {{enabled: true, public_addr: 'p:443'}}\nnode: {{enabled: true, {keys}}}\n"
+            "version: v1\ncluster: example.com\nnode: {{enabled: true, proxy_server: 'p.example:3080', {keys}}}\n"
         )
     };
     for key in ["check_interval", "database_check_interval"] {
