@@ -63,6 +63,7 @@ impl WrongCode {
 
 /// A code that was right, and what it is of.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one for each proof, on its way to the store")]
 pub(crate) enum SpentCode {
     Totp { factor: Stored<FactorRecord>, step: u64 },
     Recovery { stored: Stored<RecoveryRecord>, index: usize },

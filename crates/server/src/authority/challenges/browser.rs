@@ -276,7 +276,7 @@ fn administers(policies: &sallyport_access::Policies, identity: &sallyport_acces
     let may = |kind: &&str| {
         [Create, Update, Delete].into_iter().any(|verb| policies.may(identity, kind, verb).is_ok())
     };
-    policies.administers(identity) || ADMINISTERED.iter().any(|kind| may(kind))
+    policies.administers(identity) || ADMINISTERED.iter().any(may)
 }
 
 #[cfg(test)]
