@@ -30,6 +30,7 @@ use sallyport_wire::v1::certificates_client::CertificatesClient;
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::fleet_client::FleetClient;
 use sallyport_wire::v1::login_client::LoginClient;
+use sallyport_wire::v1::provisioning_client::ProvisioningClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
 use sallyport_wire::v1::sessions_client::SessionsClient;
 use sallyport_wire::v1::suites_client::SuitesClient;
@@ -232,6 +233,9 @@ async fn no_administration(channel: &Channel) {
     let set =
         v1::SetSuiteRequest { from: "balanced-v1".to_owned(), to: "legacy".to_owned(), accept_breaks: true };
     denied("setting the suite", SuitesClient::new(channel.clone()).set_suite(set).await);
+    let mut provisioning = ProvisioningClient::new(channel.clone());
+    let token = v1::AddScimTokenRequest { connector: "corp".to_owned(), ttl: None };
+    denied("making a token of a SCIM client", provisioning.add_scim_token(token).await);
 }
 
 /// Recordings and sessions of other people.
