@@ -36,6 +36,8 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
   claims: { openid: ['sub', 'sid'], profile: ['preferred_username'], groups: ['groups'] },
   conformIdTokenClaims: in_userinfo === true,
   features: { backchannelLogout: { enabled: true }, devInteractions: { enabled: true } },
+  // By default it tells nothing to a server on loopback.
+  fetch: (url, { dispatcher: _, ...options }) => globalThis.fetch(url, options),
   pkce: { required: () => true },
   ttl: { AccessToken: 600, AuthorizationCode: 60, IdToken: 600, Interaction: 600, Session: 3600, Grant: 3600 },
   findAccount: (_, id) => ({

@@ -26,7 +26,7 @@ async fn a_person_logs_in_at_the_provider_and_their_program_has_certificates() {
     let mut browser = Browser::default();
     let (user, login) = pages.log_in(&mut browser, "1").await.unwrap();
     assert_eq!(login.roles, ["access", "auditor"]);
-    assert_eq!(login.logins, ["alice"]);
+    assert_eq!(user.name, "alice");
     let until = sallyport_wire::convert::time_from_proto(login.valid_until.as_ref().unwrap()).unwrap();
     assert!(until <= time::OffsetDateTime::now_utc() + time::Duration::minutes(32), "{until}");
     let mine = ClusterClient::new(user.authority().await);
@@ -113,7 +113,17 @@ async fn what_a_thief_takes_of_the_way_through_the_provider_is_worth_nothing() {
         let status = pages.answer(&answer, &sent.binding).await.unwrap_err();
         assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
     }
-    assert!(events(&mut cluster.admin().await, "SP1000I").await.is_empty(), "nobody has logged in");
+    let refused = events(&mut cluster.admin().await, "SP1050W").await;
+    let reasons: Vec<_> = refused.iter().map(|event| event["fields"]["reason"].as_str().unwrap()).collect();
+    let expected = [
+        "other_browser",
+        "not_awaited",
+        "refused_by_provider",
+        "not_awaited",
+        "wrong_issuer",
+        "unnamed_answer",
+    ];
+    assert_eq!(reasons, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -138,8 +148,11 @@ async fn a_provider_changes_its_key_and_says_claims_where_it_likes() {
     assert_eq!(login.roles, ["access", "auditor"], "from the user information");
     provider.rotate().await;
     // Written anew, the connector forgets the keys; within half a minute it would not ask for others.
-    connect(&cluster, document("corp", &provider, "  private_key_jwt: {algorithm: ES256}\n  title: Anew\n"))
-        .await;
+    connect(
+        &cluster,
+        document("corp", &provider, "  private_key_jwt: {algorithm: ES256}\n  user_lifetime: 11h\n"),
+    )
+    .await;
     pages.log_in(&mut Browser::default(), "1").await.unwrap();
 }
 

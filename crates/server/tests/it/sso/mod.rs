@@ -178,9 +178,10 @@ impl<'c> Pages<'c> {
             code: code.to_owned(),
             code_verifier: VERIFIER.to_owned(),
         };
-        let login = self.program().await.finish_browser_login(request).await?.into_inner().login.unwrap();
+        let answer = self.program().await.finish_browser_login(request).await?.into_inner();
+        let login = answer.login.unwrap();
         let user = User {
-            name: String::new(),
+            name: answer.user,
             proxy: self.cluster.proxy(),
             trust: self.cluster.running.authority().unwrap().trust(),
             ssh_key: begun.ssh.private_openssh().to_string(),

@@ -199,6 +199,7 @@ impl Told {
         loop {
             let mut piece = [0; 4096];
             let count = stream.read(&mut piece).await.unwrap();
+            assert!(count > 0, "the provider has said nothing");
             text.push_str(std::str::from_utf8(&piece[..count]).unwrap());
             let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
             let length = head.lines().find_map(|line| {
