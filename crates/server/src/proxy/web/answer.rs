@@ -20,6 +20,9 @@ pub(super) enum Refused {
     /// Not JSON.
     #[error("the call has to be application/json")]
     NotJson,
+    /// Not a form.
+    #[error("the call has to be application/x-www-form-urlencoded")]
+    NotForm,
     /// It does not end, or is too long.
     #[error("the call is longer than {0} bytes")]
     TooLong(usize),
@@ -48,7 +51,7 @@ impl Refused {
     fn sorted(&self) -> (StatusCode, &'static str) {
         match self {
             Self::Foreign => (StatusCode::FORBIDDEN, "foreign"),
-            Self::NotJson => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid"),
+            Self::NotJson | Self::NotForm => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid"),
             Self::TooLong(_) => (StatusCode::PAYLOAD_TOO_LARGE, "invalid"),
             Self::Slow => (StatusCode::REQUEST_TIMEOUT, "slow"),
             Self::Invalid(_) => (StatusCode::BAD_REQUEST, "invalid"),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use axum::extract::Request;
-use axum::http::{HeaderMap, header};
+use axum::extract::{Path, Request};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -25,6 +25,8 @@ use crate::proxy::peer::Peer;
 
 /// Longest call: an attestation with a chain of certificates is some ten thousand bytes.
 pub(super) const LONGEST_BYTES: usize = 160 * 1024;
+/// What servers send that are no pages.
+const FORM: &str = "application/x-www-form-urlencoded";
 /// How long a call may take to arrive,
 const ARRIVAL: Duration = Duration::from_secs(5);
 /// and to be answered: less than the page waits for both.
@@ -104,6 +106,52 @@ impl<S: Channel> Calls<S> {
         })
     }
 
+    /// What another server tells by POST of a form, whatever its origin: it has no page. `ask` has the last part of the path, the form,
+    /// and the server's address.
+    pub(super) fn told<F, Answer>(&self, method: &'static str, ask: F) -> MethodRouter
+    where
+        F: Fn(WebClient<S>, String, Zeroizing<Vec<u8>>, String) -> Answer + Clone + Send + Sync + 'static,
+        Answer: Future<Output = Result<(), Refused>> + Send + 'static,
+    {
+        let calls = self.clone();
+        post(move |Path(name): Path<String>, request: Request| {
+            let (calls, ask) = (calls.clone(), ask.clone());
+            let taken = async move {
+                match calls.hear(method, name, request, ask).await {
+                    Ok(()) => StatusCode::OK.into_response(),
+                    Err(refused) => {
+                        debug!(method, %refused, "what another server tells is refused");
+                        refused.into_response()
+                    }
+                }
+            };
+            Box::pin(taken) as futures::future::BoxFuture<'static, Response>
+        })
+    }
+
+    async fn hear<F, Answer>(
+        &self,
+        method: &'static str,
+        name: String,
+        request: Request,
+        ask: F,
+    ) -> Result<(), Refused>
+    where
+        F: Fn(WebClient<S>, String, Zeroizing<Vec<u8>>, String) -> Answer,
+        Answer: Future<Output = Result<(), Refused>>,
+    {
+        let (head, body) = request.into_parts();
+        let Some(peer) = head.extensions.get::<Peer>() else { return Err(Refused::Foreign) };
+        let address = peer.address.ip().to_canonical();
+        let _under_way = self.limits.admit(address, Instant::now()).inspect_err(|_| turned_away("limit"))?;
+        let body = read_as(FORM, &head.headers, body).await.inspect_err(|_| turned_away("body"))?;
+        let asking = ask((self.authority)(), name, body, address.to_string());
+        let answer = tokio::time::timeout(PATIENCE, asking).await.unwrap_or(Err(Refused::Unanswered));
+        let result = if answer.is_ok() { "ok" } else { "error" };
+        counter!("sallyport_authority_calls_total", "method" => method, "result" => result).increment(1);
+        answer
+    }
+
     async fn take<Q, A, F, Answer>(
         &self,
         method: &'static str,
@@ -141,12 +189,16 @@ fn turned_away(reason: &'static str) {
 
 /// The body of a call, which may hold a password.
 async fn read(headers: &HeaderMap, body: Body) -> Result<Zeroizing<Vec<u8>>, Refused> {
+    read_as("application/json", headers, body).await
+}
+
+async fn read_as(media_type: &str, headers: &HeaderMap, body: Body) -> Result<Zeroizing<Vec<u8>>, Refused> {
     let mut kinds = headers.get_all(header::CONTENT_TYPE).iter();
     let kind = kinds.next().and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     // With a charset or without; no form of a foreign page can send this without asking first (Fetch §3.2.2).
     let essence = kind.split(';').next().unwrap_or_default().trim();
-    if kinds.next().is_some() || !essence.eq_ignore_ascii_case("application/json") {
-        return Err(Refused::NotJson);
+    if kinds.next().is_some() || !essence.eq_ignore_ascii_case(media_type) {
+        return Err(if media_type == FORM { Refused::NotForm } else { Refused::NotJson });
     }
     let read = Limited::new(body, LONGEST_BYTES).collect();
     match tokio::time::timeout(ARRIVAL, read).await {

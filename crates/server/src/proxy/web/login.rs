@@ -34,6 +34,14 @@ struct Description {
 struct Methods {
     passkey: bool,
     password: bool,
+    sso: Vec<Connector>,
+}
+
+/// An identity provider by which people can log in.
+#[derive(Debug, Serialize)]
+struct Connector {
+    name: String,
+    title: String,
 }
 
 async fn describe<S: Channel>(
@@ -48,7 +56,15 @@ async fn describe<S: Channel>(
         state: login.state,
         client: login.client.into(),
         redirect: login.redirect,
-        methods: Methods { passkey: methods.passkey, password: methods.password },
+        methods: Methods {
+            passkey: methods.passkey,
+            password: methods.password,
+            sso: methods
+                .sso
+                .into_iter()
+                .map(|v1::WebConnector { name, title }| Connector { name, title })
+                .collect(),
+        },
         user: Some(login.user).filter(|user| !user.is_empty()),
         expires_in: expires_in(login.expires.as_ref(), OffsetDateTime::now_utc()),
     })
@@ -75,7 +91,7 @@ async fn begin<S: Channel>(
 
 /// Where the browser goes; nowhere, where the program asks by itself.
 #[derive(Debug, Serialize)]
-struct Proven {
+pub(super) struct Proven {
     redirect: Option<String>,
 }
 

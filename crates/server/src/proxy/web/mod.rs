@@ -14,6 +14,7 @@ mod limits;
 mod login;
 mod origin;
 mod pages;
+mod sso;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 mod tests;
@@ -40,5 +41,5 @@ pub(super) fn routes(
 
 fn calls<S: calls::Channel>(calls: Calls<S>) -> Routes {
     let browser = login::routes::<S>(&calls).and(approve::routes::<S>(&calls));
-    browser.and(enrol::routes::<S>(&calls)).and(invite::routes::<S>(&calls))
+    browser.and(sso::routes::<S>(&calls)).and(enrol::routes::<S>(&calls)).and(invite::routes::<S>(&calls))
 }

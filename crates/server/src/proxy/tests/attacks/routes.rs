@@ -21,9 +21,10 @@ const SCIM: &str = "/scim/v2";
 
 /// The paths of the public address as the router has them, one that fits, and what GET and HEAD answer there. Any other method
 /// is not allowed (405).
-const PUBLIC: [(&str, &str, u16); 19] = [
+const PUBLIC: [(&str, &str, u16); 20] = [
     ("/", "/", 200),
     ("/login", "/login", 200),
+    ("/web/sso/callback", "/web/sso/callback?code=x&state=y", 200),
     ("/approve", "/approve", 200),
     ("/enrol", "/enrol", 200),
     ("/web/app.js", "/web/app.js?v=0", 200),
@@ -46,12 +47,17 @@ const PUBLIC: [(&str, &str, u16); 19] = [
     ("/scim/v2/{*path}", "/scim/v2/Users", 401),
 ];
 
+/// Where identity providers tell of logouts, which takes a form by POST (415) and nothing else (405).
+const LOGOUT: &str = "/web/sso/logout/{connector}";
+
 /// The calls of pages, which are refused to those who send no origin (403). Any method but POST is not allowed (405).
-const CALLS: [&str; 16] = [
+const CALLS: [&str; 18] = [
     "/web/login/describe",
     "/web/login/passkey/begin",
     "/web/login/passkey/finish",
     "/web/login/password",
+    "/web/login/sso/begin",
+    "/web/login/sso/finish",
     "/web/login/refuse",
     "/web/approve/describe",
     "/web/approve/passkey/begin",
@@ -102,7 +108,8 @@ fn expected(method: &str, by_get: u16) -> u16 {
 async fn every_path_answers_a_stranger_as_the_list_says_by_every_method() {
     let rig = Rig::new().await;
     let served: BTreeSet<&str> = rig.service.paths.iter().copied().collect();
-    let listed: BTreeSet<&str> = PUBLIC.iter().map(|(route, ..)| *route).chain(CALLS).collect();
+    let listed: BTreeSet<&str> =
+        PUBLIC.iter().map(|(route, ..)| *route).chain(CALLS).chain([LOGOUT]).collect();
     assert_eq!(served, listed, "each path needs a row: what does it answer a stranger?");
     for (route, path, by_get) in PUBLIC {
         for method in METHODS {
@@ -127,6 +134,10 @@ async fn every_path_answers_a_stranger_as_the_list_says_by_every_method() {
             assert_eq!((status, is_told), expected, "{method} {path}: {text}");
             assert!(text.to_lowercase().contains("cache-control: no-store"), "{method} {path}: {text}");
         }
+    }
+    for method in METHODS {
+        let (status, text) = ask(&rig, method, "/web/sso/logout/corp").await;
+        assert_eq!(status, if method == "POST" { 415 } else { 405 }, "{method}: {text}");
     }
     for path in NOWHERE {
         for method in METHODS {

@@ -70,7 +70,12 @@ fn methods(value: &Value) -> Option<v1::WebMethods> {
         passkey: has("passkey"),
         password: has("password"),
         otp: has("otp"),
-        sso: Vec::new(),
+        sso: value["methods"]["sso"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|one| v1::WebConnector { name: text(one, "name"), title: text(one, "title") })
+            .collect(),
     })
 }
 
@@ -119,6 +124,30 @@ impl Web for Fake {
         let v1::WebPasswordRequest { id, address, code, user, password, otp } = request.into_inner();
         self.hear("ProveLoginPassword", &id, &address, &[&code, &user, &password, &otp]).await?;
         Ok(Response::new(v1::WebProven { redirect: text(&example("login/password"), "redirect") }))
+    }
+
+    async fn begin_login_sso(&self, request: Request<v1::WebBeginSsoRequest>) -> Answer<v1::WebSsoBegun> {
+        let v1::WebBeginSsoRequest { id, address, code, connector, origin } = request.into_inner();
+        self.hear("BeginLoginSso", &id, &address, &[&code, &connector, &origin]).await?;
+        let said = example("login/sso/begin");
+        Ok(Response::new(v1::WebSsoBegun {
+            redirect: text(&said, "redirect"),
+            binding: text(&said, "binding"),
+        }))
+    }
+
+    async fn finish_login_sso(&self, request: Request<v1::WebFinishSsoRequest>) -> Answer<v1::WebProven> {
+        let said = request.into_inner();
+        let more = [&said.code, &said.iss, &said.error, &said.error_description, &said.binding];
+        let more = more.map(String::as_str);
+        self.hear("FinishLoginSso", &said.state, &said.address, &more).await?;
+        Ok(Response::new(v1::WebProven { redirect: text(&example("login/sso/finish"), "redirect") }))
+    }
+
+    async fn sso_logout(&self, request: Request<v1::WebSsoLogoutRequest>) -> Answer<v1::WebSsoLoggedOut> {
+        let v1::WebSsoLogoutRequest { address, connector, logout_token } = request.into_inner();
+        self.hear("SsoLogout", &connector, &address, &[&logout_token]).await?;
+        Ok(Response::new(v1::WebSsoLoggedOut {}))
     }
 
     async fn refuse_login(&self, request: Request<v1::WebRequest>) -> Answer<v1::WebRefused> {

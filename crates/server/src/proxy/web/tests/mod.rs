@@ -23,6 +23,7 @@ use super::pages::DOCUMENT;
 use crate::proxy::peer::Peer;
 use crate::routes::Routes;
 
+const LOGOUT: &str = "/web/sso/logout/{connector}";
 const OWN: &str = "https://proxy.example.org:3080";
 
 /// The calls, and the authority behind them.
@@ -68,7 +69,8 @@ async fn every_call_asks_and_answers_what_the_pages_contract_says() {
     let mut paths: Vec<String> =
         contract.as_object().unwrap().keys().map(|call| format!("/web/{call}")).collect();
     paths.sort_unstable();
-    let mut served: Vec<&str> = routes.paths().to_vec();
+    // What is no page's call has a test of its own.
+    let mut served: Vec<&str> = routes.paths().iter().copied().filter(|path| *path != LOGOUT).collect();
     served.sort_unstable();
     assert_eq!(served, paths);
     for (call, example) in contract.as_object().unwrap() {
@@ -76,10 +78,14 @@ async fn every_call_asks_and_answers_what_the_pages_contract_says() {
         let (status, _, body) = send(&routes, post(&format!("/web/{call}"), request.to_string())).await;
         assert_eq!((status, &body), (StatusCode::OK, &example["answer"]), "{call}");
         let (method, id, address, more) = fake.asked.lock().pop().unwrap();
-        let named = request.get("id").or_else(|| request.get("token")).unwrap();
+        let named = ["id", "token", "state"].iter().find_map(|key| request.get(*key)).unwrap();
         assert_eq!((Value::from(id), address.as_str()), (named.clone(), "203.0.113.5"), "{method}");
         // All that a page says arrives, and as it was said.
-        let said = request.as_object().unwrap().iter().filter(|(key, _)| *key != "id" && *key != "token");
+        let said = request
+            .as_object()
+            .unwrap()
+            .iter()
+            .filter(|(key, _)| !["id", "token", "state"].contains(&key.as_str()));
         for (key, value) in said {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             assert!(more.contains(&value), "{call} {key}: {more:?}");
@@ -278,4 +284,35 @@ async fn files_are_kept_for_good_by_their_hash_alone() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn a_provider_tells_of_a_logout_by_a_form_with_one_token() {
+    let (routes, fake) = rig();
+    let form = |connector: &str, kind: &'static str, body: &str| {
+        Request::post(format!("/web/sso/logout/{connector}"))
+            .header(header::HOST, "proxy.example.org:3080")
+            .header(header::CONTENT_TYPE, kind)
+            .extension(peer("192.0.2.9:4000"))
+            .body(Body::from(body.to_owned()))
+            .unwrap()
+    };
+    const FORM: &str = "application/x-www-form-urlencoded";
+    let (status, ..) = send(&routes, form("corp", FORM, "logout_token=a.b-_.c")).await;
+    assert_eq!(status, StatusCode::OK);
+    let heard = fake.asked.lock().pop().unwrap();
+    assert_eq!(heard, ("SsoLogout", "corp".to_owned(), "192.0.2.9".to_owned(), vec!["a.b-_.c".to_owned()]));
+    for (connector, kind, body, expected) in [
+        ("corp", "application/json", "{}", StatusCode::UNSUPPORTED_MEDIA_TYPE),
+        ("corp", FORM, "", StatusCode::BAD_REQUEST),
+        ("corp", FORM, "logout_token=a&logout_token=b", StatusCode::BAD_REQUEST),
+        ("%3Cscript%3E", FORM, "logout_token=a.b.c", StatusCode::BAD_REQUEST),
+    ] {
+        let (status, ..) = send(&routes, form(connector, kind, body)).await;
+        assert_eq!(status, expected, "{connector} {kind} {body}");
+    }
+    assert!(fake.asked.lock().is_empty());
+    *fake.refusal.lock() = Some(Status::invalid_argument("the logout token is not good"));
+    let (status, _, body) = send(&routes, form("corp", FORM, "logout_token=a.b.c")).await;
+    assert_eq!((status, told(&body).0), (StatusCode::BAD_REQUEST, "invalid"));
 }
