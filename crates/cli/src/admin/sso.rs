@@ -99,10 +99,10 @@ async fn jwks(authority: &Authority, name: String) -> CliResult {
 fn read(file: &Path) -> CliResult<String> {
     if file == Path::new("-") {
         let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("read standard input")?;
+        std::io::stdin().read_to_string(&mut text).doing("read standard input")?;
         return Ok(text);
     }
-    fs::read_to_string(file).context(format!("read {}", file.display()))
+    fs::read_to_string(file).doing(format!("read {}", file.display()))
 }
 
 async fn test(authority: &Authority, file: &Path, format: Format) -> CliResult<ExitCode> {
@@ -129,7 +129,7 @@ async fn test(authority: &Authority, file: &Path, format: Format) -> CliResult<E
             break answer.result_json;
         }
     };
-    let result: Value = serde_json::from_str(&result).context("read the result")?;
+    let result: Value = serde_json::from_str(&result).doing("read the result")?;
     let refused = !result["refused"].is_null();
     match format {
         Format::Json => ui::json(&result)?,

@@ -194,6 +194,7 @@ mod tests {
             expires: now + LIFETIME,
             state: State::Pending,
             ceremony: None,
+            sso: None,
             failures: 0,
         };
         assert!(record.is_open(now + LIFETIME - time::Duration::MILLISECOND));

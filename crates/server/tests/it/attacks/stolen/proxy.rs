@@ -19,7 +19,8 @@ async fn it_gives_no_certificates_of_others_no_policy_and_no_recordings_and_a_lo
     no_other_host(&channel).await;
 
     // It hands on what SCIM clients ask, and has no token of its own to ask with.
-    let request = v1::ScimRequest { method: "GET".to_owned(), path: "/Users".to_owned(), ..Default::default() };
+    let request =
+        v1::ScimRequest { method: "GET".to_owned(), path: "/Users".to_owned(), ..Default::default() };
     let answer = ProvisioningClient::new(channel.clone()).answer_scim(request).await.unwrap().into_inner();
     assert_eq!(answer.status, 401, "{answer:?}");
 
