@@ -119,7 +119,7 @@ async fn in_browser(
     if args.headless {
         ui::say(format!(
             "Open this address on a device with a browser:\n  {}",
-            Foreign::new(&login.address())
+            Foreign::new(login.address())
         ));
         ui::say(format!("and type this code there: {}", Foreign::new(login.headless_code())));
     } else {

@@ -130,7 +130,7 @@ async fn test(authority: &Authority, file: &Path, format: Format) -> CliResult<E
         }
     };
     let result: Value = serde_json::from_str(&result).doing("read the result")?;
-    let refused = !result["refused"].is_null();
+    let refused = result.get("refused").is_some_and(|refused| !refused.is_null());
     match format {
         Format::Json => ui::json(&result)?,
         Format::Text => ui::document(told(&result))?,
