@@ -15,6 +15,7 @@ pub(crate) mod pages;
 pub(crate) mod people;
 mod provider;
 pub(crate) mod records;
+mod result;
 mod testing;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]

@@ -16,7 +16,7 @@ use super::flow::{Answer, Failure, Taken};
 use super::people::{Admitted, with_origin};
 use super::provider::Remote;
 use super::records::AttemptRecord;
-use super::testing::{failed, passed};
+use super::result::{failed, passed};
 use crate::ServerError;
 use crate::authority::accounts::means::{Means, Way};
 use crate::authority::challenges::kept::Challenges;
