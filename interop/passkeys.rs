@@ -105,7 +105,7 @@ fn a_passkey_made_at_the_invitation_logs_in_by_the_browser() {
     browser.reads("The account of alice is ready");
     // Spent, by whatever way.
     browser.go(&link.replacen("127.0.0.1", "localhost", 1));
-    browser.reads("No such invitation");
+    browser.reads("This link has been used");
 
     // No user name is typed anywhere: the passkey says whose it is.
     let alice = User {
