@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use sallyport_access::text::steers;
 use serde::{Deserialize, Serialize};
 use tonic::Status;
 
@@ -17,12 +18,13 @@ impl FactorName {
     /// The refusal of a name that is empty, too long or has characters that are not shown.
     pub(crate) fn new(text: &str) -> Result<Self, Status> {
         let text = text.trim();
-        let fits = (1..=LONGEST).contains(&text.chars().count()) && !text.chars().any(char::is_control);
+        let fits = (1..=LONGEST).contains(&text.chars().count()) && !text.chars().any(steers);
         if fits {
             return Ok(Self(text.to_owned()));
         }
         Err(Status::invalid_argument(format!(
-            "the name of a factor has 1 to {LONGEST} characters, none of them a control character; give another name"
+            "the name of a factor has 1 to {LONGEST} characters, each of which is seen: no control characters, and none that turn or \
+             join text; give another name"
         )))
     }
 
@@ -53,7 +55,17 @@ mod tests {
     fn names_are_short_and_shown() {
         assert_eq!(FactorName::new("  Work key ").unwrap().as_str(), "Work key");
         assert_eq!(FactorName::new(&"ü".repeat(64)).unwrap().as_str().chars().count(), 64);
-        for bad in ["", "   ", "a\nb", "\u{1b}[31m", &"x".repeat(65)] {
+        for bad in [
+            "",
+            "   ",
+            "a\nb",
+            "\u{1b}[31m",
+            "a\u{202e}b",
+            "a\u{200b}",
+            "a\u{61c}b",
+            "\u{e0041}",
+            &"x".repeat(65),
+        ] {
             assert!(FactorName::new(bad).is_err(), "{bad:?}");
         }
     }
