@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::authority::accounts::passwords::{LOCKOUT, MOST_FAILURES, Pool};
+use crate::authority::accounts::turns::Turns;
 use crate::authority::audit::journal::Journal;
 use crate::authority::caller::Caller;
 use crate::authority::config::AuthConfig;
@@ -67,6 +68,7 @@ pub(crate) struct Accounts {
     pub(super) issued: Arc<IssuedList>,
     pub(super) factors: Arc<Factors>,
     pub(super) passwords: Pool,
+    pub(super) turns: Turns,
     pub(super) stop: CancellationToken,
 }
 
@@ -100,6 +102,7 @@ impl Accounts {
             issued: Arc::clone(issued),
             factors: Arc::clone(factors),
             passwords,
+            turns: Turns::default(),
             stop: stop.clone(),
         })
     }

@@ -8,4 +8,5 @@ pub(crate) mod opening;
 pub(crate) mod passwords;
 pub(crate) mod proof;
 pub(crate) mod second;
+mod turns;
 pub(crate) mod users;

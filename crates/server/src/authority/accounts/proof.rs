@@ -73,6 +73,7 @@ impl Accounts {
         if password.len() > *LENGTHS.end() {
             return Err(refusal(Status::invalid_argument("the password is too long"), "password too long"));
         }
+        let _turn = self.turns.take(&hash_of(asked)).await?;
         let name = UserName::new(asked.to_owned()).ok();
         let user = match &name {
             Some(name) => {

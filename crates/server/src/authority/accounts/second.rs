@@ -14,6 +14,7 @@ use crate::authority::factors::names::FactorName;
 use crate::authority::factors::records::{FactorRecord, FactorSecret, RecoveryRecord};
 use crate::authority::factors::recovery::RecoveryCode;
 use crate::authority::records::CredentialRecord;
+use crate::authority::secrets::hash_of;
 use crate::authority::storage::storage;
 
 /// How often a user's record is read again that others change at the same moment.
@@ -169,8 +170,13 @@ impl Accounts {
         if credential.failures.is_empty() && credential.locked_until.is_none() {
             // Wrong guesses of others change the record, and are no reason to refuse; another password is.
             let stored = self.store.get::<CredentialRecord>(user.as_str(), now).await;
-            let stored = stored.map_err(|error| storage(&error))?.map(|stored| stored.value);
-            if stored.and_then(|stored| stored.password) != credential.password {
+            let stored =
+                stored.map_err(|error| storage(&error))?.map(|stored| stored.value).unwrap_or_default();
+            // A code that was right before the last of many guesses is refused with them.
+            if let Some(until) = stored.locked_until.filter(|until| *until > now.unix_timestamp()) {
+                return Err(refusal(locked_out(until, now), "locked out meanwhile"));
+            }
+            if stored.password != credential.password {
                 return Err(refusal(Status::unauthenticated(WRONG), "the password changed meanwhile"));
             }
             return Ok(steps);
@@ -193,6 +199,7 @@ impl Accounts {
     ) -> Result<ProvenCode, LoginRefusal> {
         let account = Account::Known(user);
         self.take_over_codes(user, now).await?;
+        let _turn = self.turns.take(&hash_of(user.as_str())).await?;
         let (credential, revision) = self.open_credential(user, now).await?;
         let held = self.factors.held(user, now).await?;
         let wrong = match self.check_code(user, &held, otp, now).await {
@@ -248,6 +255,7 @@ impl Accounts {
         password: zeroize::Zeroizing<String>,
         now: OffsetDateTime,
     ) -> Result<(), LoginRefusal> {
+        let _turn = self.turns.take(&hash_of(user.as_str())).await?;
         let (credential, revision) = self.open_credential(user, now).await?;
         if self.passwords.verify(password, credential.password.clone()).await? {
             return Ok(());

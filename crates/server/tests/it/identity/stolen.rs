@@ -133,6 +133,31 @@ async fn stolen_certificates_add_and_remove_no_factor() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn guesses_made_at_once_are_refused_as_those_in_a_row_are() {
+    let cluster = cluster_with(|_| {}).await;
+    let bench = Bench::at(&cluster).await;
+    cluster.user("alice", &["root"]).await;
+    // A name that no user has is closed as a user is.
+    for user in ["alice", "nobody"] {
+        let login = bench.login().await;
+        let guesses = (0..12).map(|_| {
+            let mut login = login.clone();
+            let request = v1::LoginRequest {
+                user: user.to_owned(),
+                password: "not the password".to_owned(),
+                ..Default::default()
+            };
+            async move { login.login_with_password(request).await.unwrap_err() }
+        });
+        let answers = futures::future::join_all(guesses).await;
+        let checked = answers.iter().filter(|answer| answer.code() == Code::Unauthenticated);
+        assert_eq!(checked.count(), 5, "{user}: {answers:?}");
+    }
+    let closed = support::log_in(&cluster.proxy(), &bench.pin, "alice", None).await.err().unwrap();
+    assert_eq!(closed.code(), Code::ResourceExhausted, "{closed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn challenges_that_are_begun_and_not_finished_are_bounded() {
     let cluster = cluster_with(|_| {}).await;
     let bench = Bench::at(&cluster).await;
