@@ -54,8 +54,9 @@ async fn what_is_proven_serves_for_what_it_was_asked_for_and_its_own_login() {
     let anothers = factors(&mallory).await.await_challenge(awaited).await;
     assert_eq!(anothers.unwrap_err().code(), Code::NotFound, "it is alice's");
     // Another login of hers has to ask for itself.
-    let again = support::log_in(&cluster.proxy(), &bench.pin, "mallory", None).await.unwrap();
-    assert_ne!(again.tls_chain, mallory.tls_chain);
+    let again = bench.logged_in(&mut key).await;
+    let anothers = bench.add_codes(&again, "phone", Proof::Challenge(id.clone())).await;
+    assert_eq!(anothers.unwrap_err().code(), Code::NotFound, "it is her other login's");
     bench.add_codes(&alice, "phone", Proof::Challenge(id.clone())).await.unwrap();
     let twice = bench.add_codes(&alice, "phone", Proof::Challenge(id)).await;
     assert!(twice.is_err(), "it serves once");
