@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use data_encoding::{BASE64, HEXLOWER};
+use sallyport_access::role::RESOURCES;
 use sallyport_audit::Code;
 use sallyport_sal::{constant_time_eq, hash, random};
 use sallyport_store::Stored;
@@ -121,9 +122,9 @@ impl Challenges {
         request: v1::FinishBrowserLoginRequest,
     ) -> Result<v1::FinishBrowserLoginResponse, Status> {
         let deadline = tokio::time::Instant::now() + POLL;
+        let mut heard = None;
         loop {
             let now = OffsetDateTime::now_utc();
-            let mut heard = self.waiting.wait(&hash_of(&request.challenge))?;
             let stored = self.at(caller, &request.challenge, now).await?;
             let Purpose::Login(asked) = &stored.value.purpose else {
                 return Err(Status::invalid_argument("this challenge is not for a login"));
@@ -148,8 +149,13 @@ impl Challenges {
                     ));
                 }
             }
+            // Only the program that began it waits. What changed before it heard of changes is read now.
+            let Some(changes) = &mut heard else {
+                heard = Some(self.waiting.wait(&stored.name)?);
+                continue;
+            };
             tokio::select! {
-                _ = heard.changed() => {}
+                _ = changes.changed() => {}
                 () = tokio::time::sleep_until(deadline) => {
                     return Ok(v1::FinishBrowserLoginResponse::default());
                 }
@@ -266,9 +272,8 @@ impl Challenges {
     }
 }
 
-/// Kinds whose change is administration.
-const ADMINISTERED: [&str; 8] =
-    ["user", "role", "lock", "token", "ca", "cluster", "certificate", "session_policy"];
+/// Kinds whose change lets no one in: what is read, sessions, and the catalogue. Every other kind is administration.
+const HARMLESS: [&str; 7] = ["access", "app", "db", "event", "node", "recording", "session"];
 
 /// Whether an identity may change who gets in.
 fn administers(policies: &sallyport_access::Policies, identity: &sallyport_access::Identity) -> bool {
@@ -276,13 +281,24 @@ fn administers(policies: &sallyport_access::Policies, identity: &sallyport_acces
     let may = |kind: &&str| {
         [Create, Update, Delete].into_iter().any(|verb| policies.may(identity, kind, verb).is_ok())
     };
-    policies.administers(identity) || ADMINISTERED.iter().any(may)
+    policies.administers(identity) || RESOURCES.iter().filter(|kind| !HARMLESS.contains(kind)).any(may)
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    /// A kind that is new is sorted here: whether who may change it has headless logins.
+    #[test]
+    fn every_kind_is_administration_or_harmless() {
+        let mut sorted =
+            vec!["ca", "certificate", "cluster", "lock", "oidc", "role", "session_policy", "token", "user"];
+        assert!(sorted.iter().all(|kind| !HARMLESS.contains(kind)));
+        sorted.extend(HARMLESS);
+        sorted.sort_unstable();
+        assert_eq!(sorted, RESOURCES);
+    }
 
     #[test]
     fn a_headless_code_is_read_however_it_is_typed() {

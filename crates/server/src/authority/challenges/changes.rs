@@ -157,15 +157,19 @@ impl Challenges {
         id: &str,
     ) -> Result<v1::AwaitChallengeResponse, Status> {
         let deadline = tokio::time::Instant::now() + POLL;
+        let mut heard = None;
         loop {
-            let mut heard = self.waiting.wait(&crate::authority::secrets::hash_of(id))?;
             let stored = self.own(caller, own, id, OffsetDateTime::now_utc()).await?;
             let answer = v1::AwaitChallengeResponse { state: stored.value.state.word().to_owned() };
             if stored.value.state != State::Pending {
                 return Ok(answer);
             }
+            let Some(changes) = &mut heard else {
+                heard = Some(self.waiting.wait(&stored.name)?);
+                continue;
+            };
             tokio::select! {
-                _ = heard.changed() => {}
+                _ = changes.changed() => {}
                 () = tokio::time::sleep_until(deadline) => return Ok(answer),
                 () = self.stop.cancelled() => {
                     return Err(Status::unavailable("the authority is shutting down"));

@@ -16,7 +16,8 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// A place from which the next change of a challenge is heard. What is read of the challenge is read after this.
+    /// A place from which the next change of a challenge is heard, for a caller who was seen to be the one that may wait for it. What
+    /// is read of the challenge is read again after this.
     ///
     /// # Errors
     /// Too many wait.

@@ -62,8 +62,8 @@ impl SsoPages {
     ) -> Result<v1::AwaitSsoTestResponse, Status> {
         let deadline = tokio::time::Instant::now() + POLL;
         let key = hash_of(id);
+        let mut heard = None;
         loop {
-            let mut heard = self.challenges.heard(&key)?;
             let stored = self.challenges.at(caller, id, OffsetDateTime::now_utc()).await?;
             let Purpose::SsoTest { result, .. } = &stored.value.purpose else {
                 return Err(Status::invalid_argument("this challenge is for no test of single sign-on"));
@@ -76,8 +76,12 @@ impl SsoPages {
                     "the test was refused at the page, or ended after wrong answers; test again",
                 ));
             }
+            let Some(changes) = &mut heard else {
+                heard = Some(self.challenges.heard(&key)?);
+                continue;
+            };
             tokio::select! {
-                _ = heard.changed() => {}
+                _ = changes.changed() => {}
                 () = tokio::time::sleep_until(deadline) => return Ok(v1::AwaitSsoTestResponse::default()),
             }
         }
