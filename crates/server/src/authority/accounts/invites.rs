@@ -202,6 +202,7 @@ impl Accounts {
             typed::put(user.as_str(), &credential, None).map_err(|error| storage(&error))?,
         ];
         steps.extend(adds);
+        steps.extend(Factors::no_recovery(&user, now)?);
         match self.store.backend().transact(steps, now).await {
             Ok(_) => {}
             Err(StoreError::Conflict { .. } | StoreError::NotFound { .. } | StoreError::Exists { .. }) => {

@@ -19,8 +19,8 @@ use crate::authority::accounts::second::SpentCode;
 use crate::authority::caller::{Caller, NOWHERE};
 use crate::authority::challenges::kept::{Asking, Challenges};
 use crate::authority::challenges::pages::host_name;
-use crate::authority::challenges::records::{ChallengeRecord, Purpose, State};
-use crate::authority::factors::kept::{Factors, codes};
+use crate::authority::challenges::records::{AllowedBy, ChallengeRecord, Purpose, State};
+use crate::authority::factors::kept::{Factors, Held, codes};
 use crate::authority::factors::names::FactorName;
 use crate::authority::factors::passkeys::passkeys_off;
 use crate::authority::factors::records::{FactorKind, FactorRecord};
@@ -45,6 +45,18 @@ struct Spent {
     challenge: Option<(Stored<ChallengeRecord>, ChallengeRecord)>,
     recovery_left: Option<usize>,
     proven_at: OffsetDateTime,
+}
+
+impl Spent {
+    /// What it allows, until that is done.
+    fn allows(&self) -> AllowedBy {
+        let means = self.means.as_ref();
+        AllowedBy {
+            factor: means.and_then(|means| means.factor.as_ref()).map(|factor| factor.id),
+            first: means.is_none_or(|means| means.way == Way::Password),
+            at: self.proven_at,
+        }
+    }
 }
 
 fn to_proto(factor: &FactorRecord) -> v1::Factor {
@@ -211,17 +223,18 @@ impl Challenges {
         let wanted = Purpose::AddFactor { kind, name: name.clone() };
         let spent = self.prove(caller, own, request.proof, &wanted, now).await?;
         let (purpose, otp_uri) = match kind {
-            FactorKind::Webauthn => (Purpose::EnrolPasskey { name }, String::new()),
+            FactorKind::Webauthn => (Purpose::EnrolPasskey { name, allowed: spent.allows() }, String::new()),
             FactorKind::Totp => {
                 let secret = totp::Secret::generate().map_err(internal)?;
                 let issuer = format!("Sallyport {}", self.config.cluster);
                 let uri = secret.uri(&issuer, own.user.as_str()).to_string();
                 let sealed = self.factors.seal_totp(&own.user, &secret)?;
-                (Purpose::EnrolCodes { name, sealed }, uri)
+                (Purpose::EnrolCodes { name, sealed, allowed: spent.allows() }, uri)
             }
         };
         let event = caller.event(Code::ChallengeBegun).field("purpose", purpose.word());
         let opened = self.opened(purpose, asking(caller, own, &request.host_name), now)?;
+        let _changing = self.identities.steady().await;
         self.spend(caller, own, spent, vec![opened.step.clone()], now).await?;
         self.journal.note_caused(caller, event, "").await?;
         let page = if kind == FactorKind::Webauthn { "/enrol" } else { "" };
@@ -238,7 +251,7 @@ impl Challenges {
         let now = OffsetDateTime::now_utc();
         let otp = Zeroizing::new(request.otp);
         let stored = self.own(caller, own, &request.challenge, now).await?;
-        let Purpose::EnrolCodes { name, sealed } = stored.value.purpose.clone() else {
+        let Purpose::EnrolCodes { name, sealed, .. } = stored.value.purpose.clone() else {
             return Err(Status::invalid_argument("no one-time codes are to be added with this challenge"));
         };
         Self::is_pending(&stored)?;
@@ -252,7 +265,9 @@ impl Challenges {
         let factor = codes(name, sealed, Some(step), None, now);
         let _changing = self.identities.steady().await;
         self.still_asked(&stored.value, now).await?;
-        let steps = Factors::added(&own.user, &self.factors.held(&own.user, now).await?, &factor)?;
+        let held = self.factors.held(&own.user, now).await?;
+        self.still_allowed(&stored.value, &own.user, &held, now).await?;
+        let steps = Factors::added(&own.user, &held, &factor)?;
         let mut next = stored.value.clone();
         next.state = State::Used;
         self.write(&stored, &next, steps, now).await?;
@@ -277,9 +292,9 @@ impl Challenges {
         self.accounts.take_over_codes(&own.user, now).await?;
         let held = self.factors.held(&own.user, now).await?;
         let factor = held.of_id(id).ok_or_else(no_factor)?.value.clone();
-        if held.factors.len() == 1 && self.config.second_factor == SecondFactor::Required {
+        if let Some(why) = self.needs_last(own, &held, now).await? {
             let status = Status::failed_precondition(format!(
-                "{:?} is your last factor, and this cluster requires one; add another first: sallyport mfa add",
+                "{:?} is your last factor, and {why}; add another first: sallyport mfa add",
                 factor.name.as_str()
             ));
             let event = caller.event(Code::ChallengeRefused).field("purpose", "remove-factor");
@@ -287,24 +302,44 @@ impl Challenges {
             return Err(status);
         }
         let spent = self.prove(caller, own, request.proof, &Purpose::RemoveFactor { id }, now).await?;
-        // What the proof itself has changed of the factor is changed first.
-        self.spend(caller, own, spent, Vec::new(), now).await?;
         let _changing = self.identities.steady().await;
         let held = self.factors.held(&own.user, now).await?;
-        if held.factors.len() == 1 && self.config.second_factor == SecondFactor::Required {
+        if self.needs_last(own, &held, now).await?.is_some() {
             return Err(Status::aborted(
                 "another factor was removed at the same moment; this one is your last",
             ));
         }
         let Some(stored) = held.of_id(id) else { return Err(no_factor()) };
         let steps = Factors::removed(&own.user, &held, stored)?;
-        self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
+        // What the proof itself changes of the factor is changed first.
+        self.spend(caller, own, spent, steps, now).await?;
         let event = caller
             .event(Code::FactorRemoved)
             .field("factor", factor.name.to_string())
             .field("factor_kind", factor.kind().name())
             .field("factor_id", factor.id.to_string());
         self.journal.record(vec![event]).await
+    }
+
+    /// Why a user's only factor stays; none where they have another, or log in without.
+    async fn needs_last(
+        &self,
+        own: &Own,
+        held: &Held,
+        now: OffsetDateTime,
+    ) -> Result<Option<&'static str>, Status> {
+        if held.factors.len() != 1 {
+            return Ok(None);
+        }
+        if self.config.second_factor == SecondFactor::Required {
+            return Ok(Some("this cluster requires one"));
+        }
+        let password = self.accounts.credential_of(&own.user, now).await?.password.is_some();
+        Ok((!password && !self.by_single_sign_on(&own.user)).then_some("you have no password to log in with"))
+    }
+
+    fn by_single_sign_on(&self, user: &UserName) -> bool {
+        self.identities.user(user).is_some_and(|user| user.origin.is_some())
     }
 
     /// Makes recovery codes in the place of those that there are.
@@ -321,16 +356,24 @@ impl Challenges {
                 "recovery codes stand in for a factor, and you have none; add one first: sallyport mfa add",
             ));
         }
+        let _only = self.making.begin(&own.user)?;
         let spent = self.prove(caller, own, proof, &Purpose::RecoveryCodes, now).await?;
+        let allowed = spent.allows();
+        {
+            let _changing = self.identities.steady().await;
+            self.spend(caller, own, spent, Vec::new(), now).await?;
+        }
+        // Slow: a proof that is spent has this done once, and a reset does not wait for it.
         let (mut shown, mut hashes) = (Vec::new(), Vec::new());
         for index in 0..CODES {
             let (code, text) = RecoveryCode::fresh(index).map_err(internal)?;
             hashes.push(self.accounts.hash(code.secret).await?);
             shown.push(text);
         }
-        self.spend(caller, own, spent, Vec::new(), now).await?;
         let _changing = self.identities.steady().await;
         let held = self.factors.held(&own.user, now).await?;
+        // A reset that came meanwhile is seen now, and none comes until the codes are written.
+        self.allowed_still(allowed, &own.user, &held, now).await?;
         let steps = Factors::recovered(&own.user, &held, hashes, now)?;
         self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
         let event = caller.event(Code::RecoveryCodesMade).field("codes", CODES);
@@ -353,6 +396,16 @@ impl Challenges {
         let nothing =
             Spent { steps: Vec::new(), means: None, challenge: None, recovery_left: None, proven_at: now };
         let checked = match proof.and_then(|proof| proof.proof) {
+            _ if held.is_empty() && !password => Err(match self.by_single_sign_on(&own.user) {
+                true => unproven(
+                    "a user of single sign-on",
+                    "your provider proves you; factors of the cluster's own are for users with a password or an invitation",
+                ),
+                false => unproven(
+                    "neither a password nor a factor",
+                    "you have neither a password nor a factor that could prove you; ask an administrator for a reset link",
+                ),
+            }),
             Some(Proof::Otp(code) | Proof::RecoveryCode(code)) => {
                 let code = Zeroizing::new(code);
                 self.accounts.prove_code(&own.user, &code, now).await.map(|proven| (None, Some(proven)))
@@ -381,7 +434,6 @@ impl Challenges {
                     }
                 }
             }
-            None if held.is_empty() && !password => Ok((None, None)),
             None => Err(unproven(
                 "no proof",
                 "prove a factor of yours: a one-time code, a recovery code, or a passkey at the page",
@@ -411,13 +463,9 @@ impl Challenges {
                 Ok(Spent { steps, means: Some(proven.code.means()), recovery_left, ..nothing })
             }
             Ok((None, None)) => {
-                let means = password.then_some(Means {
-                    way: Way::Password,
-                    factor: None,
-                    second_factor: false,
-                    user_verified: false,
-                });
-                Ok(Spent { means, ..nothing })
+                let means =
+                    Means { way: Way::Password, factor: None, second_factor: false, user_verified: false };
+                Ok(Spent { means: Some(means), ..nothing })
             }
             Err(LoginRefusal { status, reason, locked_out }) => {
                 if let Some(address) = caller.address() {
@@ -433,7 +481,42 @@ impl Challenges {
         }
     }
 
-    /// Spends a proof, together with other steps.
+    /// Refuses to register a factor that a proof allowed which does not stand any more. The caller holds what `Identities::steady`
+    /// gives.
+    pub(super) async fn still_allowed(
+        &self,
+        record: &ChallengeRecord,
+        user: &UserName,
+        held: &Held,
+        now: OffsetDateTime,
+    ) -> Result<(), Status> {
+        match &record.purpose {
+            Purpose::EnrolPasskey { allowed, .. } | Purpose::EnrolCodes { allowed, .. } => {
+                self.allowed_still(*allowed, user, held, now).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn allowed_still(
+        &self,
+        allowed: AllowedBy,
+        user: &UserName,
+        held: &Held,
+        now: OffsetDateTime,
+    ) -> Result<(), Status> {
+        let stands = self.accounts.proof_stands(user, allowed.factor, allowed.at, now).await;
+        stands.map_err(|refusal| refusal.status)?;
+        // A password alone proves a user without factors, and a recovery code one with.
+        if allowed.first != held.is_empty() {
+            return Err(Status::permission_denied(
+                "your factors were changed since you proved who you are; begin again",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Spends a proof, together with other steps. The caller holds what `Identities::steady` gives.
     async fn spend(
         &self,
         caller: &Caller,
@@ -443,7 +526,6 @@ impl Challenges {
         now: OffsetDateTime,
     ) -> Result<(), Status> {
         let Spent { mut steps, means, challenge, recovery_left, proven_at } = spent;
-        let _changing = self.identities.steady().await;
         let factor = means.as_ref().and_then(|means| means.factor.as_ref()).map(|factor| factor.id);
         let stands = self.accounts.proof_stands(&own.user, factor, proven_at, now).await;
         stands.map_err(|refusal| refusal.status)?;

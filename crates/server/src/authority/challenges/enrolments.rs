@@ -24,7 +24,7 @@ impl Challenges {
         now: OffsetDateTime,
     ) -> Result<(Stored<ChallengeRecord>, UserName, FactorName), Status> {
         let stored = self.at(&browser.caller, id, now).await?;
-        let Purpose::EnrolPasskey { name } = &stored.value.purpose else {
+        let Purpose::EnrolPasskey { name, .. } = &stored.value.purpose else {
             return Err(Status::invalid_argument(
                 "no passkey is to be added here; open the address that the program shows",
             ));
@@ -107,7 +107,9 @@ impl Challenges {
         let _changing = self.identities.steady().await;
         // A reset or removal of the user that came meanwhile is seen now, and none comes until this is written.
         self.still_asked(&stored.value, now).await?;
-        let steps = Factors::added(&user, &self.factors.held(&user, now).await?, &factor)?;
+        let held = self.factors.held(&user, now).await?;
+        self.still_allowed(&stored.value, &user, &held, now).await?;
+        let steps = Factors::added(&user, &held, &factor)?;
         let mut next = stored.value.clone();
         next.state = State::Used;
         self.write(&stored, &next, steps, now).await?;

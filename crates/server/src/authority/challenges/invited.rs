@@ -119,6 +119,7 @@ impl Challenges {
             typed::put(user.as_str(), &nothing, None).map_err(|error| storage(&error))?,
         ];
         steps.extend(Factors::added(&user, &self.factors.held(&user, now).await?, &factor)?);
+        steps.extend(Factors::no_recovery(&user, now)?);
         match self.store.backend().transact(steps, now).await {
             Ok(_) => {}
             Err(StoreError::Conflict { .. } | StoreError::NotFound { .. } | StoreError::Exists { .. }) => {

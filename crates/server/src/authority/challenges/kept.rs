@@ -18,6 +18,7 @@ use crate::authority::accounts::login::Accounts;
 use crate::authority::audit::journal::Journal;
 use crate::authority::caller::Caller;
 use crate::authority::challenges::bounds::Openings;
+use crate::authority::challenges::making::Making;
 use crate::authority::challenges::records::{
     ChallengeRecord, LIFETIME, MOST_FAILURES, ProvenBy, Purpose, State,
 };
@@ -50,6 +51,7 @@ pub(crate) struct Challenges {
     pub(super) accounts: Arc<Accounts>,
     pub(super) openings: Openings,
     pub(super) waiting: Waiting,
+    pub(super) making: Making,
     pub(super) stop: CancellationToken,
 }
 
@@ -98,6 +100,7 @@ impl Challenges {
             accounts: Arc::clone(accounts),
             openings: Openings::default(),
             waiting: Waiting::default(),
+            making: Making::default(),
             stop: stop.clone(),
         })
     }

@@ -9,6 +9,7 @@ pub(crate) mod enrolments;
 pub(crate) mod invited;
 pub(crate) mod kept;
 pub(crate) mod logins;
+mod making;
 pub(crate) mod pages;
 pub(crate) mod records;
 pub(crate) mod waiting;

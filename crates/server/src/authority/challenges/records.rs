@@ -73,9 +73,9 @@ pub(crate) enum Purpose {
     /// To make recovery codes.
     RecoveryCodes,
     /// To register a passkey; that the user may is proven.
-    EnrolPasskey { name: FactorName },
+    EnrolPasskey { name: FactorName, allowed: AllowedBy },
     /// To confirm new one-time codes, by the first one.
-    EnrolCodes { name: FactorName, sealed: String },
+    EnrolCodes { name: FactorName, sealed: String, allowed: AllowedBy },
     /// To try a connector of single sign-on that is not stored: its document, and what came of it, sealed.
     SsoTest { yaml: String, result: Option<String> },
 }
@@ -98,6 +98,17 @@ impl Purpose {
     pub(crate) fn is_approval(&self) -> bool {
         matches!(self, Self::AddFactor { .. } | Self::RemoveFactor { .. } | Self::RecoveryCodes)
     }
+}
+
+/// What allows a user to register a factor, until it is registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AllowedBy {
+    /// The factor that was proven: it has to be theirs still. None of a password, and of a recovery code.
+    pub(crate) factor: Option<Uuid>,
+    /// The user had no factor, and proved the password: it is so still.
+    pub(crate) first: bool,
+    #[serde(with = "time::serde::rfc3339")]
+    pub(crate) at: OffsetDateTime,
 }
 
 /// A login as it was asked for: fixed before it is proven.

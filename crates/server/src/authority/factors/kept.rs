@@ -231,6 +231,11 @@ impl Factors {
         Ok(vec![Self::changed(user, held)?, typed::put(user.as_str(), &record, None).map_err(failed)?])
     }
 
+    /// The steps that void recovery codes, whether there are any or not.
+    pub(crate) fn no_recovery(user: &UserName, now: OffsetDateTime) -> Result<[Op; 2], Status> {
+        removed(user.as_str(), &RecoveryRecord { codes: Vec::new(), made: now }).map_err(failed)
+    }
+
     /// The step that puts a factor in the place of what it was.
     pub(crate) fn used(
         user: &UserName,
@@ -269,9 +274,7 @@ impl Factors {
                 steps.extend(removed(&passkey_key(credential.id.as_slice()), &index).map_err(failed)?);
             }
         }
-        if let Some(recovery) = &held.recovery {
-            steps.extend(removed(user.as_str(), &recovery.value).map_err(failed)?);
-        }
+        steps.extend(Self::no_recovery(user, now)?);
         if let Some(set) = &held.set {
             steps.extend(removed(user.as_str(), &set.value).map_err(failed)?);
         }

@@ -101,8 +101,17 @@ async fn factors_are_listed_named_once_and_removed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_factor_stays_where_one_is_required() {
+    the_last_factor_stays(SecondFactor::Required, "this cluster requires one").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_factor_stays_of_a_user_without_a_password() {
+    the_last_factor_stays(SecondFactor::Optional, "you have no password").await;
+}
+
+async fn the_last_factor_stays(second_factor: SecondFactor, why: &str) {
     let cluster = cluster_with(|config| {
-        config.auth.as_mut().unwrap().second_factor = SecondFactor::Required;
+        config.auth.as_mut().unwrap().second_factor = second_factor;
     })
     .await;
     let bench = Bench::at(&cluster).await;
@@ -137,6 +146,7 @@ async fn the_last_factor_stays_where_one_is_required() {
     let refused = remove(&carol, &last, Proof::Challenge(id)).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
     assert!(refused.message().contains("your last factor"), "{refused:?}");
+    assert!(refused.message().contains(why), "{refused:?}");
     assert_eq!(listed(&carol).await.factors.len(), 1);
 }
 
@@ -156,11 +166,87 @@ async fn a_reset_removes_every_factor_and_voids_what_was_proven() {
     let fields = &events.last().unwrap()["fields"];
     assert_eq!((&fields["removed_factors"], &fields["ended_logins"]), (&1.into(), &1.into()), "{fields}");
     let late = bench.finish(&begun, &code).await.unwrap_err();
-    assert_eq!(late.code(), Code::PermissionDenied, "{late:?}");
+    assert!(support::is(&late, Code::PermissionDenied, "your credentials were reset since"), "{late:?}");
     let late = bench.approve(&id, &mut key).await.unwrap_err();
-    assert_eq!(late.code(), Code::PermissionDenied, "{late:?}");
+    assert!(support::is(&late, Code::PermissionDenied, "the login that asked for this is over"), "{late:?}");
     let again = bench.begin(PORT).await.unwrap();
     assert_eq!(bench.prove(&again, &mut key).await.unwrap_err().code(), Code::Unauthenticated);
     let listing = factors(&alice).await.list(v1::ListFactorsRequest {}).await.unwrap_err();
     assert_eq!(listing.code(), Code::PermissionDenied, "the login has ended: {listing:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_voids_recovery_codes_that_are_being_made() {
+    let cluster = cluster_with(|_| {}).await;
+    let bench = Bench::at(&cluster).await;
+    let alice = cluster.user("alice", &["root"]).await;
+    let secret = bench.add_codes(&alice, "phone", Proof::Password(PASSWORD.to_owned())).await.unwrap();
+    let (mut admin, client) = (cluster.admin().await, factors(&alice).await);
+    let request = v1::MakeRecoveryCodesRequest { proof: proof(Proof::Otp(next_code(&secret))) };
+    let mut thief = client.clone();
+    let making = tokio::spawn(async move { thief.make_recovery_codes(request).await });
+    // The proof is spent, and ten hashes follow.
+    support::until("the proof", || {
+        let mut client = client.clone();
+        async move {
+            let list = client.list(v1::ListFactorsRequest {}).await.unwrap().into_inner();
+            list.factors[0].last_used
+        }
+    })
+    .await;
+    admin.reset_user(v1::ResetUserRequest { name: "alice".to_owned() }).await.unwrap();
+    let late = making.await.unwrap().unwrap_err();
+    assert_eq!(late.code(), Code::PermissionDenied, "{late:?}");
+    assert_eq!(bench.events("SP1012I", "alice").await.len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_allowed_a_factor_still_stands_when_it_is_added() {
+    let cluster = cluster_with(|_| {}).await;
+    let bench = Bench::at(&cluster).await;
+    let alice = cluster.user("alice", &["root"]).await;
+    let mut client = factors(&alice).await;
+    let begin = |kind, name, by| v1::BeginAddFactorRequest {
+        factor: Some(to_add(kind, name)),
+        proof: proof(by),
+        host_name: String::new(),
+    };
+
+    // A password serves as long as there is no factor.
+    let second = begin("totp", "second", Proof::Password(PASSWORD.to_owned()));
+    let second = client.begin_add(second).await.unwrap().into_inner();
+    let mut key = bench.first_passkey(&alice).await;
+    let finish = |begun: v1::BeginAddFactorResponse| v1::FinishAddFactorRequest {
+        otp: secret_of(&begun.otp_uri).code(OffsetDateTime::now_utc()),
+        challenge: begun.page.unwrap().challenge,
+    };
+    let late = client.finish_add(finish(second)).await.unwrap_err();
+    assert!(support::is(&late, Code::PermissionDenied, "your factors were changed since"), "{late:?}");
+
+    // A passkey serves as long as it is there.
+    let mut proofs = Vec::new();
+    for (kind, name) in [("totp", "phone"), ("totp", "thief"), ("webauthn", "thief")] {
+        let id = bench.begin_proof(&alice, Purpose::AddFactor(to_add(kind, name))).await.unwrap();
+        bench.approve(&id, &mut key).await.unwrap();
+        proofs.push(Proof::Challenge(id));
+    }
+    let passkey = client.begin_add(begin("webauthn", "thief", proofs.pop().unwrap())).await.unwrap();
+    let passkey = passkey.into_inner().page.unwrap().challenge;
+    let options = bench.web.clone().begin_enrolment(at(&passkey)).await.unwrap().into_inner().options_json;
+    let codes = client.begin_add(begin("totp", "thief", proofs.pop().unwrap())).await.unwrap().into_inner();
+    let secret = bench.add_codes(&alice, "phone", proofs.pop().unwrap()).await.unwrap();
+    let list = listed(&alice).await;
+    let laptop = list.factors.iter().find(|factor| factor.name == "laptop").unwrap();
+    remove(&alice, &laptop.id, Proof::Otp(next_code(&secret))).await.unwrap();
+
+    let late = client.finish_add(finish(codes)).await.unwrap_err();
+    assert!(support::is(&late, Code::PermissionDenied, "was removed since"), "{late:?}");
+    let request = v1::WebFinishEnrolmentRequest {
+        id: passkey,
+        address: BROWSER.to_owned(),
+        response_json: Authenticator::at(ORIGIN).create(&options),
+    };
+    let late = bench.web.clone().finish_enrolment(request).await.unwrap_err();
+    assert!(support::is(&late, Code::PermissionDenied, "was removed since"), "{late:?}");
+    assert_eq!(listed(&alice).await.factors.len(), 1);
 }

@@ -1,5 +1,6 @@
 use sallyport_wire::v1;
 use sallyport_wire::v1::cluster_client::ClusterClient;
+use sallyport_wire::v1::factors_client::FactorsClient;
 use sallyport_wire::v1::sso_client::SsoClient;
 use tonic::Code;
 
@@ -31,6 +32,13 @@ async fn a_person_logs_in_at_the_provider_and_their_program_has_certificates() {
     assert!(until <= time::OffsetDateTime::now_utc() + time::Duration::minutes(32), "{until}");
     let mine = ClusterClient::new(user.authority().await);
     mine.clone().list_nodes(v1::ListNodesRequest::default()).await.unwrap();
+    // Certificates alone prove nothing, and there is nothing here that could.
+    let add = v1::BeginAddFactorRequest {
+        factor: Some(v1::FactorToAdd { kind: "totp".to_owned(), name: "phone".to_owned() }),
+        ..Default::default()
+    };
+    let refused = FactorsClient::new(user.authority().await).begin_add(add).await.unwrap_err();
+    assert!(is(&refused, Code::FailedPrecondition, "your provider proves you"), "{refused:?}");
     // Another time there is no form: the provider knows its session.
     pages.log_in(&mut browser, "nobody").await.unwrap();
     let (_, login) = pages.log_in(&mut Browser::default(), "2").await.unwrap();
