@@ -140,6 +140,19 @@ fn a_passkey_made_at_the_invitation_logs_in_by_the_browser() {
     cluster.wait_event("user.challenge_refused", |_| true);
 }
 
+/// The address that a program shows, and the code that it wants typed there.
+fn page_and_code(said: &mut impl std::io::BufRead) -> (String, String) {
+    let (mut address, mut code) = (None, None);
+    while address.is_none() || code.is_none() {
+        let mut line = String::new();
+        assert_ne!(said.read_line(&mut line).unwrap(), 0, "the program has ended");
+        let words = line.trim();
+        address = address.or_else(|| words.starts_with("https://").then(|| words.to_owned()));
+        code = code.or_else(|| words.strip_prefix("and type this code there: ").map(str::to_owned));
+    }
+    (address.unwrap(), code.unwrap())
+}
+
 #[test]
 fn a_headless_login_wants_the_code_and_a_new_factor_a_proof() {
     let page = Page::new();
@@ -160,43 +173,37 @@ fn a_headless_login_wants_the_code_and_a_new_factor_a_proof() {
     };
     let mut login = shown.start(&bob, &["login", "--headless", "--ca-pin", &cluster.pin]);
     let mut said = std::io::BufReader::new(login.stderr.take().unwrap());
-    let mut line = || {
-        let mut line = String::new();
-        assert_ne!(std::io::BufRead::read_line(&mut said, &mut line).unwrap(), 0, "the program has ended");
-        line
-    };
-    let (mut address, mut code) = (None, None);
-    while address.is_none() || code.is_none() {
-        let line = line();
-        let words = line.trim();
-        address = address.or_else(|| words.starts_with("https://").then(|| words.to_owned()));
-        code = code.or_else(|| words.strip_prefix("and type this code there: ").map(str::to_owned));
-    }
-    browser.go(&address.unwrap());
+    let (address, code) = page_and_code(&mut said);
+    browser.go(&address);
     browser.reads("Go on only if you started this login yourself");
     browser.fill("Code that the program shows", "BBBB-BBBB");
     browser.press("Continue with a passkey");
     browser.reads("The code is not the one that the terminal shows");
-    browser.fill("Code that the program shows", &code.unwrap().to_lowercase());
+    browser.fill("Code that the program shows", &code.to_lowercase());
     browser.press("Continue with a passkey");
     browser.reads("goes on by itself within a few seconds");
     ok(login.wait_with_output().unwrap());
     ok(bob.run(&["ls"]));
 
     // A passkey more: approved by the one there is, then made; a device that has one is told so.
-    let add = shown.start(&bob, &["mfa", "add", "second", "--kind", "passkey", "--browser"]);
-    browser.go(&shown.address());
+    let mut add = shown.start(&bob, &["mfa", "add", "second", "--kind", "passkey", "--browser"]);
+    let mut said = std::io::BufReader::new(add.stderr.take().unwrap());
+    let (approve, code) = page_and_code(&mut said);
+    browser.go(&approve);
     browser.reads("Confirm a new factor");
+    browser.reads("Go on only if you started this yourself");
+    browser.fill("Code that the program shows", &code);
     browser.press("Approve with a passkey");
     browser.reads("Approved");
-    let enrol = wait_for("the page of the new passkey", || {
-        let text = std::fs::read_to_string(&shown.file).ok()?;
-        text.lines().find(|line| line.contains("/enrol#")).map(str::to_owned)
-    });
+    let (enrol, code) = page_and_code(&mut said);
+    assert!(enrol.contains("/enrol#"), "{enrol}");
     browser.go(&enrol);
+    browser.fill("Code that the program shows", "BBBB-BBBB");
+    browser.press("Make the passkey");
+    browser.reads("The code is not the one that the terminal shows");
+    browser.fill("Code that the program shows", &code);
     browser.press("Make the passkey");
     browser.reads("This device or key has a passkey for your account already");
-    let mut add = add;
     add.kill().unwrap();
     let said = add.wait_with_output().unwrap();
     assert!(!said.status.success(), "{}", stderr(&said));

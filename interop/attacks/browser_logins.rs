@@ -44,9 +44,8 @@ impl Pages {
         Self { runtime, web }
     }
 
-    fn enrol(&mut self, id: &str) -> Authenticator {
-        let request = v1::WebRequest { id: id.to_owned(), address: BROWSER.to_owned() };
-        let begun = self.runtime.block_on(self.web.begin_enrolment(request)).unwrap();
+    fn enrol(&mut self, id: &str, code: &str) -> Authenticator {
+        let begun = self.runtime.block_on(self.web.begin_enrolment(begin(id, code))).unwrap();
         let mut key = Authenticator::at(ORIGIN);
         let request = v1::WebFinishEnrolmentRequest {
             id: id.to_owned(),
@@ -65,8 +64,8 @@ impl Pages {
         self.runtime.block_on(self.web.finish_login_passkey(request)).unwrap().into_inner().redirect
     }
 
-    fn approve(&mut self, id: &str, key: &mut Authenticator) {
-        let request = begin(id, "");
+    fn approve(&mut self, id: &str, code: &str, key: &mut Authenticator) {
+        let request = begin(id, code);
         let begun = self.runtime.block_on(self.web.begin_approval_passkey(request)).unwrap().into_inner();
         let request = finish(id, key.get(&begun.options_json));
         self.runtime.block_on(self.web.finish_approval_passkey(request)).unwrap();
@@ -81,7 +80,7 @@ fn finish(id: &str, response_json: String) -> v1::WebFinishPasskeyRequest {
     v1::WebFinishPasskeyRequest { id: id.to_owned(), address: BROWSER.to_owned(), response_json }
 }
 
-/// A command that waits for a page, with what it says about it: the id in the page's address, and the code of a headless login.
+/// A command that waits for a page, with what it says about it: the id in the page's address, and the code that is typed there.
 fn waiting(user: &User, arguments: &[&str], page: &str, input: &str) -> (Child, String, String) {
     let mut child = user
         .command(arguments)
@@ -94,8 +93,7 @@ fn waiting(user: &User, arguments: &[&str], page: &str, input: &str) -> (Child, 
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let (mut id, mut code) = (String::new(), String::new());
     let mut lines = BufReader::new(child.stderr.as_mut().unwrap()).lines();
-    let headless = arguments.contains(&"--headless");
-    while id.is_empty() || (headless && code.is_empty()) {
+    while id.is_empty() || code.is_empty() {
         let line = lines.next().expect("the command ended before it named a page").unwrap();
         if let Some((_, found)) = line.split_once(&format!("{ORIGIN}/{page}#")) {
             id = found.trim().to_owned();
@@ -129,8 +127,8 @@ fn a_passkey_is_added_logs_in_here_and_elsewhere_and_makes_recovery_codes() {
     let mut pages = Pages::of(&cluster);
 
     let add = ["mfa", "add", "laptop", "--password-stdin"];
-    let (child, id, _) = waiting(&alice, &add, "enrol", &format!("{PASSWORD}\n"));
-    let mut key = pages.enrol(&id);
+    let (child, id, code) = waiting(&alice, &add, "enrol", &format!("{PASSWORD}\n"));
+    let mut key = pages.enrol(&id, &code);
     assert_eq!(stdout(&ok(ended(child))), "Added laptop.\n");
     let listed = json(&ok(alice.run(&["mfa", "ls", "--format", "json"])));
     assert_eq!(listed["factors"][0]["name"], "laptop", "{listed}");
@@ -139,8 +137,8 @@ fn a_passkey_is_added_logs_in_here_and_elsewhere_and_makes_recovery_codes() {
     assert!(said.contains("sallyport login --browser"), "{said}");
 
     let login = ["login", "--browser", "--add-keys-to-agent", "no"];
-    let (child, id, _) = waiting(&alice, &login, "login", "");
-    let redirect = pages.log_in(&id, "", &mut key);
+    let (child, id, code) = waiting(&alice, &login, "login", "");
+    let redirect = pages.log_in(&id, &code, &mut key);
     let answer = follow(&redirect);
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("close this page"), "{answer}");
     let said = stdout(&ok(ended(child)));
@@ -163,8 +161,8 @@ fn a_passkey_is_added_logs_in_here_and_elsewhere_and_makes_recovery_codes() {
     let said = refused(&ended(child), 4);
     assert!(said.contains("alice has logged in at the page, and not bob"), "{said}");
 
-    let (child, id, _) = waiting(&alice, &["mfa", "recovery-codes", "--browser"], "approve", "");
-    pages.approve(&id, &mut key);
+    let (child, id, code) = waiting(&alice, &["mfa", "recovery-codes", "--browser"], "approve", "");
+    pages.approve(&id, &code, &mut key);
     let codes = stdout(&ok(ended(child)));
     let first = codes.lines().next().unwrap().trim().to_owned();
     assert_eq!(codes.lines().count(), 10, "{codes}");

@@ -56,6 +56,8 @@ export const text = {
     lead: 'A program on this machine asks to log in. If you go on, it gets your certificates and can open sessions as you until they expire.',
     leadHeadless:
       'A program on another machine asks to log in as you. If you go on, that machine gets your certificates and can open sessions as you until they expire.',
+    leadElsewhere:
+      'A program asks to log in as you, and it reaches the cluster from another address than this browser. If you go on, it gets your certificates and can open sessions as you until they expire.',
     leadTest:
       'An administrator tries a connector of single sign-on. What the provider says of you is shown in the terminal where the test was started, and nothing of it is kept.',
     sso: (title: string) => `Continue with ${title}`,
@@ -107,6 +109,8 @@ export const text = {
         'A program asks for ten new recovery codes. Each of them can stand in once for your other factors, and the former codes stop working.',
     } as Readonly<Record<string, string>>,
     otherLead: 'A program asks you to prove that you are you. What it asks for is listed here.',
+    warning: 'Go on only if you started this yourself, just now, in your own terminal.',
+    codeHint: 'Type it from the terminal where you started this.',
     passkey: 'Approve with a passkey',
     otpChoice: 'Use a one-time code instead',
     otp: 'One-time code',
@@ -123,7 +127,9 @@ export const text = {
     lead: (user: string, cluster: string) =>
       `The passkey that you make here logs ${user} in to ${cluster}, without a password. Your browser asks where to keep it: on this device, on a phone, or on a security key.`,
     name: 'Name of the passkey',
+    codeHint: 'Type it from the terminal where you started this. If no terminal of yours shows one, refuse.',
     submit: 'Make the passkey',
+    refuse: 'I did not ask for this',
     done: 'The passkey is ready',
     doneLead: (name: string) => `It is listed as “${name}” by sallyport mfa ls. The program that asked goes on by itself.`,
   },

@@ -197,11 +197,12 @@ const HANDLERS: { [N in Name]: (request: Calls[N]['request'], mock: Mock) => Ans
         sso: /^(sso|onlysso)/.test(id) ? [{ name: 'corp', title: 'Corporate login' }] : [],
       },
       user: null,
+      code: /^(headless|elsewhere)/.test(id),
     }),
-  'login/passkey/begin': ({ id, code }, mock) => (id.startsWith('headless') && code !== CODE ? wrongCode : assertion(id, mock)),
+  'login/passkey/begin': ({ id, code }, mock) => (/^(headless|elsewhere)/.test(id) && code !== CODE ? wrongCode : assertion(id, mock)),
   'login/passkey/finish': ({ id, response }, mock) => (proves(id, mock, response) ? proven(id, mock) : wrong),
   'login/password': ({ id, code, user, password, otp }, mock) => {
-    if (id.startsWith('headless') && code !== CODE) return wrongCode;
+    if (/^(headless|elsewhere)/.test(id) && code !== CODE) return wrongCode;
     const right = user === 'alice' && password === PASSWORD && otp === OTP;
     return right ? proven(id, mock) : no(403, 'wrong', 'wrong user name, password or one-time code');
   },
@@ -232,17 +233,21 @@ const HANDLERS: { [N in Name]: (request: Calls[N]['request'], mock: Mock) => Ans
       client,
       methods: { passkey: !/^(onlyotp|nothing)/.test(id), otp: !/^(onlykey|nothing)/.test(id) },
     }),
-  'approve/passkey/begin': ({ id }, mock) => assertion(id, mock),
+  'approve/passkey/begin': ({ id, code }, mock) => (code === CODE ? assertion(id, mock) : wrongCode),
   'approve/passkey/finish': ({ id, response }, mock) => (proves(id, mock, response) ? yes({}) : wrong),
-  'approve/otp': ({ otp }) => (otp === OTP ? yes({}) : no(403, 'wrong', 'wrong one-time code; wait for the next one')),
+  'approve/otp': ({ code, otp }) => {
+    if (code !== CODE) return wrongCode;
+    return otp === OTP ? yes({}) : no(403, 'wrong', 'wrong one-time code; wait for the next one');
+  },
   'approve/refuse': ({ id }, mock) => refused(id, mock),
   'enrol/describe': ({ id }, mock) => described(id, mock, { cluster: CLUSTER, user: 'alice', name: 'blue key' }),
-  'enrol/begin': ({ id }, mock) => creation(id, mock),
+  'enrol/begin': ({ id, code }, mock) => (code === CODE ? creation(id, mock) : wrongCode),
   'enrol/finish': ({ id, response }, mock) => {
     if (!proves(id, mock, response)) return wrong;
     mock.made.push(String(response['rawId']));
     return yes({ name: 'blue key' });
   },
+  'enrol/refuse': ({ id }, mock) => refused(id, mock),
   'invite/describe': ({ token }, mock) =>
     described(token, mock, { cluster: CLUSTER, user: 'alice', methods: { passkey: !token.startsWith('nokeys'), password: true } }),
   'invite/begin': ({ token }, mock) => creation(token, mock),

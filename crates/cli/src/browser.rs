@@ -18,6 +18,11 @@ pub(crate) fn open(address: &str, what: &str) {
     ui::say(format!("{how} this address to {what}:\n  {}", Foreign::new(address)));
 }
 
+/// Shows the code that the page asks for.
+pub(crate) fn code(when: &str, code: &str) {
+    ui::say(format!("{when} type this code there: {}", Foreign::new(code)));
+}
+
 /// The commands that may open an address: those of BROWSER, else the system's. No shell has a part in it.
 fn commands(address: &str) -> Vec<Vec<String>> {
     commands_of(std::env::var("BROWSER").ok().as_deref(), address)

@@ -121,9 +121,10 @@ async fn in_browser(
             "Open this address on a device with a browser:\n  {}",
             Foreign::new(login.address())
         ));
-        ui::say(format!("and type this code there: {}", Foreign::new(login.headless_code())));
+        browser::code("and", login.headless_code());
     } else {
         browser::open(&login.address(), "log in");
+        browser::code("If the page asks for a code,", login.headless_code());
     }
     let wanted = args.user.as_deref().map(|name| user_name(Some(name), None)).transpose()?;
     Ok(login.finish(profiles, wanted.as_ref()).await?)

@@ -191,8 +191,9 @@ async fn prove(
 }
 
 async fn at_page(own: &mut Own, purpose: Purpose) -> CliResult<Proof> {
-    let page = own.factors.begin_proof(purpose).await?;
+    let (page, code) = own.factors.begin_proof(purpose).await?;
     browser::open(&address_of(&page, &own.proxy), "prove that it is you");
+    browser::code("and", &code);
     wait(own, &page).await?;
     Ok(Proof::Challenge(page.challenge))
 }
@@ -220,6 +221,7 @@ async fn add(own: &mut Own, args: Add) -> CliResult {
     let name = match kind {
         Kind::Passkey => {
             browser::open(&address_of(&page, &own.proxy), "make the passkey");
+            browser::code("and", &begun.code);
             wait(own, &page).await?;
             factor.name
         }

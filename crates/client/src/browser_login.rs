@@ -113,7 +113,7 @@ impl BrowserLogin {
         address_of(&self.page, &self.proxy)
     }
 
-    /// What the person types at the page, where the browser is elsewhere; else empty.
+    /// What the person types at the page: always where the browser is elsewhere, else where the page asks for it.
     #[must_use]
     pub fn headless_code(&self) -> &str {
         &self.headless_code

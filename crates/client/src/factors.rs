@@ -48,16 +48,17 @@ impl Factors {
         })
     }
 
-    /// Begins something that is proven at a page, for one later call.
+    /// Begins something that is proven at a page, for one later call; gives the page, and the code that the person types there.
     ///
     /// # Errors
     /// The authority refuses.
-    pub fn begin_proof(&mut self, purpose: Purpose) -> BoxFuture<'_, Result<ChallengePage>> {
+    pub fn begin_proof(&mut self, purpose: Purpose) -> BoxFuture<'_, Result<(ChallengePage, String)>> {
         Box::pin(async move {
             let request = BeginProofRequest { purpose: Some(purpose), host_name: self.host_name.clone() };
             let answer = self.client.begin_proof(request).await;
             let answer = answer.map_err(|status| Error::answered("prove a factor at a page", status))?;
-            answer.into_inner().page.ok_or(Error::Lacking("page"))
+            let begun = answer.into_inner();
+            Ok((begun.page.ok_or(Error::Lacking("page"))?, begun.code))
         })
     }
 

@@ -44,6 +44,8 @@ export interface LoginRequest {
   readonly redirect: string;
   readonly methods: { readonly passkey: boolean; readonly password: boolean; readonly sso: readonly Connector[] };
   readonly user: string | null;
+  /** The code that the terminal shows is asked for. */
+  readonly code: boolean;
   /** Seconds. */
   readonly expires_in: number;
 }
@@ -93,13 +95,14 @@ export interface Calls {
   };
   'login/refuse': { request: ById; answer: Nothing };
   'approve/describe': { request: ById; answer: ApproveRequest };
-  'approve/passkey/begin': { request: ById; answer: Begun };
+  'approve/passkey/begin': { request: ById & { code: string }; answer: Begun };
   'approve/passkey/finish': { request: Proof; answer: Nothing };
-  'approve/otp': { request: ById & { otp: string }; answer: Nothing };
+  'approve/otp': { request: ById & { code: string; otp: string }; answer: Nothing };
   'approve/refuse': { request: ById; answer: Nothing };
   'enrol/describe': { request: ById; answer: EnrolRequest };
-  'enrol/begin': { request: ById; answer: Begun };
+  'enrol/begin': { request: ById & { code: string }; answer: Begun };
   'enrol/finish': { request: Proof; answer: { readonly name: string } };
+  'enrol/refuse': { request: ById; answer: Nothing };
   'invite/describe': { request: { token: string }; answer: InviteRequest };
   'invite/begin': { request: { token: string }; answer: Begun };
   'invite/finish': {

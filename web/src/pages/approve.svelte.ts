@@ -3,13 +3,15 @@ import type { ApproveRequest } from '../api/types.ts';
 import { prove, supported } from '../passkeys.ts';
 import { text } from '../text.ts';
 import { Flow } from './flow.svelte.ts';
-import { unspaced } from './login.svelte.ts';
+import { spelled, unspaced } from './login.svelte.ts';
 
 /** A request of a user's own program that wants a factor. */
 export class Approve extends Flow<ApproveRequest> {
   readonly #id: string | null;
   #wrong: string | null = $state(null);
+  #wrongCode: string | null = $state(null);
 
+  code = $state('');
   otp = $state('');
 
   constructor(id: string | null) {
@@ -27,15 +29,19 @@ export class Approve extends Flow<ApproveRequest> {
     return this.#wrong;
   }
 
+  get wrongCode(): string | null {
+    return this.#wrongCode;
+  }
+
   load(): Promise<void> {
     return this.describe('approve/describe', this.#id === null ? null : { id: this.#id });
   }
 
   async withPasskey(): Promise<void> {
-    const id = this.#id;
-    if (id === null) return;
+    const [id, code] = [this.#id, this.#typed()];
+    if (id === null || !code) return;
     await this.attempt(text.working.passkey, 'prove', async (signal) => {
-      const { public_key } = await call('approve/passkey/begin', { id }, signal);
+      const { public_key } = await call('approve/passkey/begin', { id, code }, signal);
       const response = await prove(public_key, signal);
       await call('approve/passkey/finish', { id, response }, signal);
       this.end('done');
@@ -43,13 +49,20 @@ export class Approve extends Flow<ApproveRequest> {
   }
 
   async withOtp(): Promise<void> {
-    const [id, otp] = [this.#id, unspaced(this.otp)];
+    const [id, code, otp] = [this.#id, this.#typed(), unspaced(this.otp)];
     this.#wrong = otp ? null : text.errors.otpMissing;
-    if (id === null || !otp) return;
+    if (id === null || !code || !otp) return;
     await this.attempt(text.working.otp, 'prove', async (signal) => {
-      await call('approve/otp', { id, otp }, signal);
+      await call('approve/otp', { id, code, otp }, signal);
       this.end('done');
     });
+  }
+
+  /** The code that the terminal shows; what is missing is said at its field. */
+  #typed(): string {
+    const code = spelled(this.code);
+    this.#wrongCode = code ? null : text.errors.codeMissing;
+    return code;
   }
 
   async refuse(): Promise<void> {

@@ -31,6 +31,10 @@ export class Login extends Flow<LoginRequest> {
   get headless(): boolean {
     return this.request?.redirect === 'headless';
   }
+  /** The person types the code that the terminal shows. */
+  get wantsCode(): boolean {
+    return this.request?.code === true;
+  }
   get byPasskey(): boolean {
     return this.request?.methods.passkey === true && supported();
   }
@@ -105,12 +109,12 @@ export class Login extends Flow<LoginRequest> {
   }
 
   #typed(): { code?: string } {
-    return this.headless ? { code: this.code.trim().toUpperCase() } : {};
+    return this.wantsCode ? { code: spelled(this.code) } : {};
   }
 
   #filled(fields: ('code' | 'user' | 'password')[]): boolean {
     const wrong: Wrong = {};
-    if (fields.includes('code') && this.headless && !this.code.trim()) wrong.code = text.errors.codeMissing;
+    if (fields.includes('code') && this.wantsCode && !this.code.trim()) wrong.code = text.errors.codeMissing;
     if (fields.includes('user') && !this.user.trim()) wrong.user = text.errors.userMissing;
     if (fields.includes('password') && !this.password) wrong.password = text.errors.passwordMissing;
     this.#wrong = wrong;
@@ -126,6 +130,11 @@ export class Login extends Flow<LoginRequest> {
     this.end('done');
     if (redirect !== null) this.#leave(redirect);
   }
+}
+
+/** The code of a terminal, as it stands there. */
+export function spelled(code: string): string {
+  return code.trim().toUpperCase();
 }
 
 /** People type codes with the spaces that they see. */

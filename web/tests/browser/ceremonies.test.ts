@@ -50,6 +50,7 @@ test('a browser that reads no JSON itself logs in all the same', async () => {
   await visit.press(passkey);
   await back(visit);
   await visit.page.goto(`${rig.mock.origin}/enrol#enrol-11`);
+  await visit.page.getByLabel(text.login.code).fill(CODE);
   await visit.press(text.enrol.submit);
   await visit.heading(text.enrol.done);
   assert.equal(await authenticator.credentials(), 2);
@@ -171,9 +172,15 @@ test('a request of the own program is approved by passkey, by code, or refused',
   const visit = await rig.visit('/approve#approve-21');
   await (await visit.authenticator()).holds();
   await visit.page.getByText('blue key').waitFor();
+  await visit.page.getByText(text.approve.warning).waitFor();
+  await visit.press(text.approve.passkey);
+  await visit.page.getByText(text.errors.codeMissing).waitFor();
+  assert.deepEqual(sent('approve/passkey/begin', 'approve-21'), []);
+  await visit.page.getByLabel(text.login.code).fill(CODE);
   await visit.press(text.approve.passkey);
   await visit.heading(text.approve.done);
   await visit.page.goto(`${rig.mock.origin}/approve#approve-22`);
+  await visit.page.getByLabel(text.login.code).fill(CODE);
   await visit.press(text.approve.otpChoice);
   await visit.page.getByLabel('One-time code').fill('000000');
   await visit.press(text.approve.submit);
@@ -190,20 +197,32 @@ test('a request of the own program is approved by passkey, by code, or refused',
 test('a passkey is made once on each device', async () => {
   const visit = await rig.visit('/enrol#enrol-24');
   const authenticator = await visit.authenticator();
+  const code = visit.page.getByLabel(text.login.code);
+  await visit.press(text.enrol.submit);
+  await visit.page.getByText(text.errors.codeMissing).waitFor();
+  await code.fill('WRNG-CODE');
+  await visit.press(text.enrol.submit);
+  await visit.alert('This is not the code that the program shows');
+  assert.equal(await authenticator.credentials(), 0);
+  await code.fill(CODE);
   await visit.press(text.enrol.submit);
   await visit.heading(text.enrol.done);
   assert.equal(await authenticator.credentials(), 1);
   await visit.sound('enrol-done');
   await visit.page.goto(`${rig.mock.origin}/enrol#enrol-25`);
+  await code.fill(CODE);
   await visit.press(text.enrol.submit);
   await visit.alert(text.passkeys.already);
   assert.equal(await authenticator.credentials(), 1);
+  await visit.press(text.enrol.refuse);
+  await visit.heading(text.refused.title);
   await visit.close();
 });
 
 test('a page at another address than the passkeys belong to says which setting it is', async () => {
   const visit = await rig.visit('/enrol#otherrp-26');
   await visit.authenticator();
+  await visit.page.getByLabel(text.login.code).fill(CODE);
   await visit.press(text.enrol.submit);
   await visit.alert('authentication.webauthn.rp_id');
   await visit.close();

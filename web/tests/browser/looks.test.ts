@@ -48,6 +48,7 @@ const STATES: State[] = [
     heading: 'Log in to harbour',
     then: (visit) => visit.press('Continue with a passkey'),
   },
+  { name: 'login-elsewhere', path: '/login#elsewhere-1', heading: 'Log in to harbour' },
   { name: 'login-sso', path: '/login#sso-12345', heading: 'Log in to harbour' },
   { name: 'login-only-sso', path: '/login#onlysso-1', heading: 'Log in to harbour' },
   { name: 'sso-refused', path: '/web/sso/callback?state=none&code=x', heading: 'This did not log you in' },
@@ -76,6 +77,7 @@ const STATES: State[] = [
     path: '/approve#onlyotp-2',
     heading: 'Confirm a new factor',
     then: async (visit) => {
+      await visit.page.getByLabel('Code that the program shows').fill('BCDF-GHJK');
       await visit.page.getByLabel('One-time code').fill('123 456');
       await visit.press('Approve');
       await visit.heading('Approved');

@@ -3,6 +3,7 @@ import { afterEach, mock, test } from 'node:test';
 import contract from '../../src/api/contract.json';
 import { sentence } from '../../src/api/call.ts';
 import { Approve } from '../../src/pages/approve.svelte.ts';
+import { Enrol } from '../../src/pages/enrol.svelte.ts';
 import { Invite } from '../../src/pages/invite.svelte.ts';
 import { Login } from '../../src/pages/login.svelte.ts';
 import { Returned } from '../../src/pages/returned.svelte.ts';
@@ -72,7 +73,7 @@ test('a redirect that leaves this machine is not followed', async () => {
 });
 
 test('what is not filled in is said at its field, and nothing is sent', async () => {
-  const sent = proxy({ ...described, redirect: 'headless' });
+  const sent = proxy({ ...described, redirect: 'headless', code: true });
   const login = new Login(id, () => assert.fail());
   await login.load();
   await login.withPassword();
@@ -84,7 +85,7 @@ test('what is not filled in is said at its field, and nothing is sent', async ()
 });
 
 test('a headless login sends the code as it is shown, and ends on the page', async () => {
-  const sent = proxy({ ...described, redirect: 'headless' }, { redirect: null });
+  const sent = proxy({ ...described, redirect: 'headless', code: true }, { redirect: null });
   const login = new Login(id, () => assert.fail());
   await login.load();
   [login.code, login.user, login.password] = [' bcdf-ghjk ', 'alice', 'x'];
@@ -138,17 +139,53 @@ test('a wrong code leaves the request open, and a second act waits for the first
   await approve.load();
   await approve.withOtp();
   assert.equal(approve.wrong, text.errors.otpMissing);
+  assert.equal(approve.wrongCode, text.errors.codeMissing);
   approve.otp = '000000';
+  await approve.withOtp();
+  assert.equal(sent.length, 1, 'nothing is sent without the code of the terminal');
+  approve.code = ' bcdf-ghjk ';
   const [first, second] = [approve.withOtp(), approve.withOtp()];
   assert.equal(approve.doing, text.working.otp);
   await Promise.all([first, second]);
   assert.equal(sent.length, 2);
+  assert.deepEqual(sent[1]?.body, { id, code: 'BCDF-GHJK', otp: '000000' });
   assert.equal(approve.stage, 'open');
   assert.equal(approve.problem, 'Wrong one-time code.');
   await approve.withOtp();
   assert.equal(approve.stage, 'done');
   assert.equal(approve.problem, null);
   approve.close();
+});
+
+test('a passkey is not begun without the code of the terminal, and a request that was not asked for is refused', async () => {
+  const sent = proxy(contract['enrol/describe'].answer, refusal(403, 'wrong', 'the code is not the one that the terminal shows'), {});
+  const enrol = new Enrol(id);
+  await enrol.load();
+  await enrol.make();
+  assert.equal(enrol.wrong, text.errors.codeMissing);
+  assert.equal(sent.length, 1);
+  enrol.code = 'wrng-code';
+  await enrol.make();
+  assert.deepEqual(sent[1], { path: '/web/enrol/begin', body: { id, code: 'WRNG-CODE' } });
+  assert.equal(enrol.stage, 'open');
+  await enrol.refuse();
+  assert.deepEqual(sent[2], { path: '/web/enrol/refuse', body: { id } });
+  assert.equal(enrol.stage, 'refused');
+  enrol.close();
+});
+
+test('a login from another address sends the code, and returns to the program', async () => {
+  const sent = proxy({ ...described, code: true }, { redirect: 'http://127.0.0.1:4000/callback?code=a' });
+  const went: string[] = [];
+  const login = new Login(id, (to) => went.push(to));
+  await login.load();
+  [login.user, login.password] = ['alice', 'x'];
+  await login.withPassword();
+  assert.deepEqual(Object.keys(login.wrong), ['code']);
+  login.code = 'bcdf-ghjk';
+  await login.withPassword();
+  assert.equal(sent[1]?.body['code'], 'BCDF-GHJK');
+  assert.equal(went.length, 1);
 });
 
 test('a proxy that is away, and an answer that is none, are told plainly', async () => {

@@ -451,6 +451,7 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Web.DescribeEnrolment", Called),
         ("Web.BeginEnrolment", Called),
         ("Web.FinishEnrolment", Called),
+        ("Web.RefuseEnrolment", Called),
         ("Web.DescribeInvite", Called),
         ("Web.BeginInvitePasskey", Called),
         ("Web.FinishInvitePasskey", Called),

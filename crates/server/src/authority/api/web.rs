@@ -130,7 +130,7 @@ impl Web for Service {
     ) -> Result<Response<v1::WebPublicKey>, Status> {
         let (browser, asked) =
             self.browser(request, "Web.BeginApprovalPasskey", |asked| &asked.address).await?;
-        self.challenges.begin_approval_passkey(&browser, &asked.id).await.map(Response::new)
+        self.challenges.begin_approval_passkey(&browser, &asked.id, &asked.code).await.map(Response::new)
     }
 
     async fn finish_approval_passkey(
@@ -151,7 +151,7 @@ impl Web for Service {
     ) -> Result<Response<v1::WebProven>, Status> {
         let (browser, asked) = self.browser(request, "Web.ProveApprovalOtp", |asked| &asked.address).await?;
         let otp = Zeroizing::new(asked.otp);
-        self.challenges.prove_approval_code(&browser, &asked.id, &otp).await.map(Response::new)
+        self.challenges.prove_approval_code(&browser, &asked.id, &asked.code, &otp).await.map(Response::new)
     }
 
     async fn refuse_approval(
@@ -172,10 +172,10 @@ impl Web for Service {
 
     async fn begin_enrolment(
         &self,
-        request: Request<v1::WebRequest>,
+        request: Request<v1::WebBeginPasskeyRequest>,
     ) -> Result<Response<v1::WebPublicKey>, Status> {
         let (browser, asked) = self.browser(request, "Web.BeginEnrolment", |asked| &asked.address).await?;
-        self.challenges.begin_enrolment(&browser, &asked.id).await.map(Response::new)
+        self.challenges.begin_enrolment(&browser, &asked.id, &asked.code).await.map(Response::new)
     }
 
     async fn finish_enrolment(
@@ -184,6 +184,14 @@ impl Web for Service {
     ) -> Result<Response<v1::WebEnrolled>, Status> {
         let (browser, asked) = self.browser(request, "Web.FinishEnrolment", |asked| &asked.address).await?;
         self.challenges.finish_enrolment(&browser, &asked.id, &asked.response_json).await.map(Response::new)
+    }
+
+    async fn refuse_enrolment(
+        &self,
+        request: Request<v1::WebRequest>,
+    ) -> Result<Response<v1::WebRefused>, Status> {
+        let (browser, asked) = self.browser(request, "Web.RefuseEnrolment", |asked| &asked.address).await?;
+        self.challenges.refuse(&browser, &asked.id, false).await.map(Response::new)
     }
 
     async fn describe_invite(

@@ -98,11 +98,13 @@ impl Challenges {
         &self,
         browser: &Browser,
         id: &str,
+        code: &str,
     ) -> Result<v1::WebPublicKey, Status> {
         let now = OffsetDateTime::now_utc();
         let party = self.factors.party()?;
         let (stored, user) = self.approval(browser, id, now).await?;
         Self::is_pending(&stored)?;
+        self.code_is_typed(browser, &stored, stored.value.terminal_code.as_deref(), code, now).await?;
         let credentials = self.factors.held(&user, now).await?.credentials();
         let handle = self.factors.handle(&user, now).await?;
         let who = Who::User { handle: &handle, credentials: &credentials };
@@ -192,11 +194,13 @@ impl Challenges {
         &self,
         browser: &Browser,
         id: &str,
+        code: &str,
         otp: &str,
     ) -> Result<v1::WebProven, Status> {
         let now = OffsetDateTime::now_utc();
         let (stored, user) = self.approval(browser, id, now).await?;
         Self::is_pending(&stored)?;
+        self.code_is_typed(browser, &stored, stored.value.terminal_code.as_deref(), code, now).await?;
         let proven = match self.accounts.prove_code(&user, otp, now).await {
             Ok(proven) => proven,
             Err(LoginRefusal { status, reason, locked_out }) => {

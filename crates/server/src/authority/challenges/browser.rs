@@ -42,7 +42,8 @@ pub(super) fn headless_hash(text: &str) -> String {
     hash_of(&plain)
 }
 
-fn fresh_headless_code() -> Result<String, Status> {
+/// What a terminal shows for the person to type at the page.
+pub(super) fn fresh_headless_code() -> Result<String, Status> {
     let mut code = String::new();
     while code.len() < HEADLESS_LETTERS {
         let bytes = random::bytes::<32>().map_err(|error| Status::internal(error.to_string()))?;
@@ -75,7 +76,8 @@ impl Challenges {
                 request.code_challenge.len()
             )));
         }
-        let (redirect, headless_code) = match u16::try_from(request.redirect_port) {
+        let code = fresh_headless_code()?;
+        let (redirect, terminal_code) = match u16::try_from(request.redirect_port) {
             Ok(0) => {
                 if self.config.authentication.headless == HeadlessLogins::Off {
                     return Err(Status::failed_precondition(
@@ -83,10 +85,9 @@ impl Challenges {
                          sallyport login --browser",
                     ));
                 }
-                let code = fresh_headless_code()?;
-                (Redirect::Headless { code: headless_hash(&code) }, code)
+                (Redirect::Headless { code: headless_hash(&code) }, None)
             }
-            Ok(port) if port >= 1024 => (Redirect::Loopback { port }, String::new()),
+            Ok(port) if port >= 1024 => (Redirect::Loopback { port }, Some(headless_hash(&code))),
             _ => {
                 return Err(Status::invalid_argument(format!(
                     "{} is no port of a user's program: from 1024 to 65535, or 0 for a headless login",
@@ -102,17 +103,19 @@ impl Challenges {
             redirect,
         };
         let address = caller.address().unwrap_or(NOWHERE.ip());
-        let asking = Asking { user: None, login: None, host_name: host_name(&request.host_name), address };
+        let headless = terminal_code.is_none();
+        let host_name = host_name(&request.host_name);
+        let asking = Asking { user: None, login: None, host_name, address, terminal_code };
         let event = caller
             .event(Code::ChallengeBegun)
             .field("purpose", "login")
             .field("host_name", asking.host_name.clone())
-            .field("headless", !headless_code.is_empty());
+            .field("headless", headless);
         let opened = self.opened(Purpose::Login(asked), asking, now)?;
         let begun = self.store.backend().transact(vec![opened.step.clone()], now).await;
         begun.map_err(|error| storage(&error))?;
         self.journal.note_caused(caller, event, "").await?;
-        Ok(v1::BeginBrowserLoginResponse { page: Some(self.page(&opened, "/login")), headless_code })
+        Ok(v1::BeginBrowserLoginResponse { page: Some(self.page(&opened, "/login")), headless_code: code })
     }
 
     /// Certificates for a login that was proven, for the program that began it. One that is headless is waited for.

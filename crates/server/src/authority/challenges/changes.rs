@@ -17,6 +17,7 @@ use crate::authority::accounts::means::{Means, Way};
 use crate::authority::accounts::opening::recovery_code_used;
 use crate::authority::accounts::second::SpentCode;
 use crate::authority::caller::{Caller, NOWHERE};
+use crate::authority::challenges::browser::{fresh_headless_code, headless_hash};
 use crate::authority::challenges::kept::{Asking, Challenges};
 use crate::authority::challenges::pages::host_name;
 use crate::authority::challenges::records::{AllowedBy, ChallengeRecord, Purpose, State};
@@ -154,11 +155,14 @@ impl Challenges {
             }
         };
         let event = caller.event(Code::ChallengeBegun).field("purpose", purpose.word());
-        let opened = self.opened(purpose, asking(caller, own, &request.host_name), now)?;
+        let code = fresh_headless_code()?;
+        let asking =
+            Asking { terminal_code: Some(headless_hash(&code)), ..asking(caller, own, &request.host_name) };
+        let opened = self.opened(purpose, asking, now)?;
         let begun = self.store.backend().transact(vec![opened.step.clone()], now).await;
         begun.map_err(|error| storage(&error))?;
         self.journal.note_caused(caller, event, "").await?;
-        Ok(v1::BeginProofResponse { page: Some(self.page(&opened, "/approve")) })
+        Ok(v1::BeginProofResponse { page: Some(self.page(&opened, "/approve")), code })
     }
 
     /// How a challenge of the caller's login stands, once it has changed.
@@ -222,23 +226,26 @@ impl Challenges {
         self.factors.held(&own.user, now).await?.has_room_for(&name)?;
         let wanted = Purpose::AddFactor { kind, name: name.clone() };
         let spent = self.prove(caller, own, request.proof, &wanted, now).await?;
-        let (purpose, otp_uri) = match kind {
-            FactorKind::Webauthn => (Purpose::EnrolPasskey { name, allowed: spent.allows() }, String::new()),
+        let (purpose, otp_uri, code) = match kind {
+            // The address alone registers nothing: a passkey that another person makes there would be a way in for good.
+            FactorKind::Webauthn => (Purpose::EnrolPasskey { name, allowed: spent.allows() }, String::new(), fresh_headless_code()?),
             FactorKind::Totp => {
                 let secret = totp::Secret::generate().map_err(internal)?;
                 let issuer = format!("Sallyport {}", self.config.cluster);
                 let uri = secret.uri(&issuer, own.user.as_str()).to_string();
                 let sealed = self.factors.seal_totp(&own.user, &secret)?;
-                (Purpose::EnrolCodes { name, sealed, allowed: spent.allows() }, uri)
+                (Purpose::EnrolCodes { name, sealed, allowed: spent.allows() }, uri, String::new())
             }
         };
         let event = caller.event(Code::ChallengeBegun).field("purpose", purpose.word());
-        let opened = self.opened(purpose, asking(caller, own, &request.host_name), now)?;
+        let terminal_code = (!code.is_empty()).then(|| headless_hash(&code));
+        let asking = Asking { terminal_code, ..asking(caller, own, &request.host_name) };
+        let opened = self.opened(purpose, asking, now)?;
         let _changing = self.identities.steady().await;
         self.spend(caller, own, spent, vec![opened.step.clone()], now).await?;
         self.journal.note_caused(caller, event, "").await?;
         let page = if kind == FactorKind::Webauthn { "/enrol" } else { "" };
-        Ok(v1::BeginAddFactorResponse { page: Some(self.page(&opened, page)), otp_uri })
+        Ok(v1::BeginAddFactorResponse { page: Some(self.page(&opened, page)), otp_uri, code })
     }
 
     /// Adds one-time codes with the first that they show.
@@ -558,5 +565,6 @@ fn asking<'a>(caller: &Caller, own: &'a Own, said: &str) -> Asking<'a> {
         login: Some(own.login),
         host_name: host_name(said),
         address: caller.address().unwrap_or(NOWHERE.ip()),
+        terminal_code: None,
     }
 }

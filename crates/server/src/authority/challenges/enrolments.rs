@@ -50,16 +50,18 @@ impl Challenges {
         })
     }
 
-    /// Begins to register it.
+    /// Begins to register it, for the person who sees the terminal.
     pub(crate) async fn begin_enrolment(
         &self,
         browser: &Browser,
         id: &str,
+        code: &str,
     ) -> Result<v1::WebPublicKey, Status> {
         let now = OffsetDateTime::now_utc();
         let party = self.factors.party()?;
         let (stored, user, _) = self.enrolment(browser, id, now).await?;
         Self::is_pending(&stored)?;
+        self.code_is_typed(browser, &stored, stored.value.terminal_code.as_deref(), code, now).await?;
         let existing = self.factors.held(&user, now).await?.credentials();
         let account = Account {
             handle: self.factors.handle(&user, now).await?,

@@ -68,6 +68,8 @@ pub(crate) struct Asking<'a> {
     pub(crate) login: Option<Uuid>,
     pub(crate) host_name: String,
     pub(crate) address: IpAddr,
+    /// Hash of the code that its terminal shows.
+    pub(crate) terminal_code: Option<String>,
 }
 
 /// Random bytes as text that fits into an address.
@@ -124,7 +126,7 @@ impl Challenges {
     ) -> Result<Opened, Status> {
         let id = random_text()?;
         let (key, expires) = (hash_of(&id), now + LIFETIME);
-        let Asking { user, login, host_name, address } = asking;
+        let Asking { user, login, host_name, address, terminal_code } = asking;
         self.openings.opens(user, address, &key, expires, now)?;
         let record = ChallengeRecord {
             purpose,
@@ -137,6 +139,7 @@ impl Challenges {
             state: State::Pending,
             ceremony: None,
             failures: 0,
+            terminal_code,
             sso: None,
         };
         let step = typed::create(&key, &record, Some(expires)).map_err(|error| storage(&error))?;

@@ -28,6 +28,7 @@ use crate::authority::factors::records::{FactorRecord, FactorSecret};
 use crate::authority::records::UserRecord;
 use crate::authority::secrets::hash_of;
 use crate::authority::storage::storage;
+use crate::places::Place;
 
 /// What is read of a challenge that is for something else.
 fn no_login() -> Status {
@@ -39,6 +40,17 @@ fn asked(stored: &Stored<ChallengeRecord>) -> Result<&LoginAsked, Status> {
     match &stored.value.purpose {
         Purpose::Login(asked) => Ok(asked),
         _ => Err(no_login()),
+    }
+}
+
+/// Whether the page has to ask for the code that the terminal shows: always of a headless login, and of another where the browser is in
+/// another network than the program. On one machine, both reach the cluster from the same one.
+fn wants_code(record: &ChallengeRecord, asked: &LoginAsked, browser: &Browser) -> bool {
+    match asked.redirect {
+        Redirect::Headless { .. } => true,
+        Redirect::Loopback { .. } => {
+            browser.caller.address().map(Place::of) != Some(Place::of(record.address))
+        }
     }
 }
 
@@ -65,11 +77,12 @@ impl Challenges {
             }),
             user: record.user.as_ref().map(ToString::to_string).unwrap_or_default(),
             expires: Some(convert::time_to_proto(record.expires)),
+            code: wants_code(record, asked, browser),
         })
     }
 
-    /// A login that can still be proven. Of a headless one, the code that its terminal shows has to be typed first: a person whom a
-    /// stranger has sent the address does not have it on a screen of their own.
+    /// A login that can still be proven. Of a headless one, and of one whose browser is in another network than the program, the code that
+    /// its terminal shows has to be typed first: a person whom a stranger has sent the address does not have it on a screen of their own.
     pub(crate) async fn pending_login(
         &self,
         browser: &Browser,
@@ -80,14 +93,38 @@ impl Challenges {
         let stored = self.at(&browser.caller, id, now).await?;
         let asked = asked(&stored)?;
         Self::is_pending(&stored)?;
-        let Redirect::Headless { code: expected } = &asked.redirect else { return Ok(stored) };
-        if sallyport_sal::constant_time_eq(headless_hash(code).as_bytes(), expected.as_bytes()) {
-            return Ok(stored);
+        if wants_code(&stored.value, asked, browser) {
+            let expected = match &asked.redirect {
+                Redirect::Headless { code } => Some(code.as_str()),
+                Redirect::Loopback { .. } => stored.value.terminal_code.as_deref(),
+            };
+            self.code_is_typed(browser, &stored, expected, code, now).await?;
         }
-        let event = browser.event(Code::ChallengeRefused).message("wrong code of a headless login");
-        self.wrong_proof(&browser.caller, &stored, event, now).await?;
+        Ok(stored)
+    }
+
+    /// The code that the terminal shows was typed at the page; a wrong one counts, and the fifth ends the challenge.
+    pub(super) async fn code_is_typed(
+        &self,
+        browser: &Browser,
+        stored: &Stored<ChallengeRecord>,
+        expected: Option<&str>,
+        code: &str,
+        now: OffsetDateTime,
+    ) -> Result<(), Status> {
+        let Some(expected) = expected else {
+            return Err(Status::failed_precondition(
+                "this was begun without a code for its terminal to show; begin again with the command that opened it",
+            ));
+        };
+        if sallyport_sal::constant_time_eq(headless_hash(code).as_bytes(), expected.as_bytes()) {
+            return Ok(());
+        }
+        let whose = stored.value.user.as_ref().map(ToString::to_string).unwrap_or_default();
+        let event = browser.event(Code::ChallengeRefused).user(whose).message("wrong code of the terminal");
+        self.wrong_proof(&browser.caller, stored, event, now).await?;
         Err(Status::permission_denied(
-            "the code is not the one that the terminal shows; type it as it stands there. If no terminal of yours shows one, refuse this login",
+            "the code is not the one that the terminal shows; type it as it stands there. If no terminal of yours shows one, refuse this request",
         ))
     }
 
@@ -258,7 +295,7 @@ impl Challenges {
         Ok(v1::WebProven { redirect })
     }
 
-    /// Refuses a login, or an approval.
+    /// Refuses a login, or an approval or enrolment.
     pub(crate) async fn refuse(
         &self,
         browser: &Browser,

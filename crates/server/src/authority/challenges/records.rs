@@ -44,6 +44,10 @@ pub(crate) struct ChallengeRecord {
     /// Wrong proofs.
     #[serde(default)]
     pub(crate) failures: u8,
+    /// Hash of the code that the terminal shows, and that the page asks for before anything is proven: of an approval and an enrolment,
+    /// and of a login whose browser is in another network. A headless login has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) terminal_code: Option<String>,
     /// The record of the way through an identity provider that was begun last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sso: Option<String>,
@@ -207,6 +211,7 @@ mod tests {
             ceremony: None,
             sso: None,
             failures: 0,
+            terminal_code: None,
         };
         assert!(record.is_open(now + LIFETIME - time::Duration::MILLISECOND));
         assert!(!record.is_open(now + LIFETIME));

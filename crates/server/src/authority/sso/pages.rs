@@ -78,6 +78,7 @@ impl SsoPages {
             methods: Some(methods),
             user: String::new(),
             expires: Some(convert::time_to_proto(record.expires)),
+            code: false,
         })
     }
 

@@ -36,6 +36,7 @@ impl SsoPages {
             login: None,
             host_name: host_name(&request.host_name),
             address: caller.address().unwrap_or(NOWHERE.ip()),
+            terminal_code: None,
         };
         let event = caller
             .event(Code::ChallengeBegun)

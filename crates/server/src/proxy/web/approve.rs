@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 
 use super::answer::Refused;
 use super::calls::{Calls, Channel, heard};
-use super::fields::{Begun, ById, Client, Nothing, Proof, Typed, Word, expires_in};
+use super::fields::{Begun, ById, Client, Nothing, Proof, Typed, WithCode, Word, expires_in};
 use crate::routes::Routes;
 
 pub(super) fn routes<S: Channel>(calls: &Calls<S>) -> Routes {
@@ -66,12 +66,10 @@ async fn describe<S: Channel>(
 
 async fn begin<S: Channel>(
     mut authority: WebClient<S>,
-    asked: ById,
+    asked: WithCode,
     address: String,
 ) -> Result<Begun, Refused> {
-    let (id, code) = (asked.id.into_inner(), String::new());
-    let request = v1::WebBeginPasskeyRequest { id, address, code };
-    let options = heard(authority.begin_approval_passkey(request).await)?;
+    let options = heard(authority.begin_approval_passkey(asked.of(address)).await)?;
     Begun::try_from(options).map_err(|_| Refused::Unreadable)
 }
 
@@ -90,6 +88,8 @@ async fn finish<S: Channel>(
 struct Otp {
     id: Word,
     otp: Typed<64>,
+    #[serde(default)]
+    code: Typed<64>,
 }
 
 async fn otp<S: Channel>(
@@ -97,8 +97,9 @@ async fn otp<S: Channel>(
     asked: Otp,
     address: String,
 ) -> Result<Nothing, Refused> {
-    let (id, otp) = (asked.id.into_inner(), asked.otp.into_inner());
-    heard(authority.prove_approval_otp(v1::WebOtpRequest { id, address, otp }).await).map(|_| Nothing {})
+    let (id, otp, code) = (asked.id.into_inner(), asked.otp.into_inner(), asked.code.into_inner());
+    let request = v1::WebOtpRequest { id, address, otp, code };
+    heard(authority.prove_approval_otp(request).await).map(|_| Nothing {})
 }
 
 async fn refuse<S: Channel>(

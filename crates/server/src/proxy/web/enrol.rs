@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 
 use super::answer::Refused;
 use super::calls::{Calls, Channel, heard};
-use super::fields::{Begun, ById, Proof, expires_in};
+use super::fields::{Begun, ById, Nothing, Proof, WithCode, expires_in};
 use crate::routes::Routes;
 
 pub(super) fn routes<S: Channel>(calls: &Calls<S>) -> Routes {
@@ -15,6 +15,7 @@ pub(super) fn routes<S: Channel>(calls: &Calls<S>) -> Routes {
         .page("/web/enrol/describe", calls.call("DescribeEnrolment", describe))
         .page("/web/enrol/begin", calls.call("BeginEnrolment", begin))
         .page("/web/enrol/finish", calls.call("FinishEnrolment", finish))
+        .page("/web/enrol/refuse", calls.call("RefuseEnrolment", refuse))
 }
 
 #[derive(Debug, Serialize)]
@@ -43,7 +44,7 @@ async fn describe<S: Channel>(
 
 async fn begin<S: Channel>(
     mut authority: WebClient<S>,
-    asked: ById,
+    asked: WithCode,
     address: String,
 ) -> Result<Begun, Refused> {
     let options = heard(authority.begin_enrolment(asked.of(address)).await)?;
@@ -63,4 +64,12 @@ async fn finish<S: Channel>(
     let (id, response_json) = (asked.id.into_inner(), asked.response.into_json());
     let request = v1::WebFinishEnrolmentRequest { id, address, response_json };
     heard(authority.finish_enrolment(request).await).map(|enrolled| Enrolled { name: enrolled.name })
+}
+
+async fn refuse<S: Channel>(
+    mut authority: WebClient<S>,
+    asked: ById,
+    address: String,
+) -> Result<Nothing, Refused> {
+    heard(authority.refuse_enrolment(asked.of(address)).await).map(|_| Nothing {})
 }

@@ -79,6 +79,21 @@ impl Response {
     }
 }
 
+/// A call about a challenge, with the code that the terminal shows where the page asks for it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WithCode {
+    id: Word,
+    #[serde(default)]
+    code: Typed<64>,
+}
+
+impl WithCode {
+    pub(super) fn of(self, address: String) -> v1::WebBeginPasskeyRequest {
+        v1::WebBeginPasskeyRequest { id: self.id.into_inner(), address, code: self.code.into_inner() }
+    }
+}
+
 /// A call about a challenge, and no more.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

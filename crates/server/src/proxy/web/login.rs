@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 
 use super::answer::Refused;
 use super::calls::{Calls, Channel, heard};
-use super::fields::{Begun, ById, Client, Nothing, Proof, Typed, Word, expires_in};
+use super::fields::{Begun, ById, Client, Nothing, Proof, Typed, WithCode, Word, expires_in};
 use crate::routes::Routes;
 
 pub(super) fn routes<S: Channel>(calls: &Calls<S>) -> Routes {
@@ -27,6 +27,8 @@ struct Description {
     redirect: String,
     methods: Methods,
     user: Option<String>,
+    /// The page asks for the code that the terminal shows.
+    code: bool,
     expires_in: u64,
 }
 
@@ -66,26 +68,17 @@ async fn describe<S: Channel>(
                 .collect(),
         },
         user: Some(login.user).filter(|user| !user.is_empty()),
+        code: login.code,
         expires_in: expires_in(login.expires.as_ref(), OffsetDateTime::now_utc()),
     })
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Begin {
-    id: Word,
-    #[serde(default)]
-    code: Typed<64>,
-}
-
 async fn begin<S: Channel>(
     mut authority: WebClient<S>,
-    asked: Begin,
+    asked: WithCode,
     address: String,
 ) -> Result<Begun, Refused> {
-    let (id, code) = (asked.id.into_inner(), asked.code.into_inner());
-    let request = v1::WebBeginPasskeyRequest { id, address, code };
-    let options = heard(authority.begin_login_passkey(request).await)?;
+    let options = heard(authority.begin_login_passkey(asked.of(address)).await)?;
     Begun::try_from(options).map_err(|_| Refused::Unreadable)
 }
 

@@ -72,7 +72,8 @@ async fn wrong_codes_at_a_page_close_the_account_as_wrong_passwords_do() {
     let mut web = bench.web.clone();
     for _ in 0..5 {
         let otp = "000000".to_owned();
-        let request = v1::WebOtpRequest { id: id.clone(), address: BROWSER.to_owned(), otp };
+        let request =
+            v1::WebOtpRequest { id: id.clone(), address: BROWSER.to_owned(), otp, code: bench.shown(&id) };
         web.prove_approval_otp(request).await.unwrap_err();
     }
     assert_eq!(bench.events("SP1001W", "alice").await.len(), 1);

@@ -67,7 +67,7 @@ async fn a_password_at_the_page_wants_the_second_factor() {
     let asked = |otp: &str| v1::WebPasswordRequest {
         id: begun.id.clone(),
         address: BROWSER.to_owned(),
-        code: String::new(),
+        code: begun.headless_code.clone(),
         user: "alice".to_owned(),
         password: PASSWORD.to_owned(),
         otp: otp.to_owned(),
@@ -158,7 +158,8 @@ async fn without_an_rp_id_passkeys_are_off_and_each_message_names_the_setting() 
     let bench = Bench::at(&cluster).await;
     let alice = cluster.user("alice", &["root"]).await;
     let begun = bench.begin(PORT).await.unwrap();
-    let off = bench.web.clone().begin_login_passkey(begin_at(&begun.id, "")).await.unwrap_err();
+    let off =
+        bench.web.clone().begin_login_passkey(begin_at(&begun.id, &begun.headless_code)).await.unwrap_err();
     let add = v1::BeginAddFactorRequest {
         factor: Some(to_add("webauthn", "key")),
         proof: proof(Proof::Password(PASSWORD.to_owned())),

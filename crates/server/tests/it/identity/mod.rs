@@ -5,6 +5,7 @@ mod factors;
 mod logins;
 mod stolen;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
@@ -49,6 +50,8 @@ pub(crate) struct Bench<'c> {
     cluster: &'c Cluster,
     pin: String,
     web: WebClient<Channel>,
+    /// What terminals show, by the id of the challenge.
+    codes: parking_lot::Mutex<HashMap<String, String>>,
 }
 
 /// A login that a program has begun.
@@ -126,7 +129,7 @@ impl<'c> Bench<'c> {
     async fn at(cluster: &'c Cluster) -> Self {
         let pin = support::pin(&mut cluster.admin().await).await;
         let web = WebClient::new(joined_proxy(cluster).await);
-        Self { cluster, pin, web }
+        Self { cluster, pin, web, codes: parking_lot::Mutex::default() }
     }
 
     async fn login(&self) -> LoginClient<Channel> {
@@ -198,13 +201,15 @@ impl<'c> Bench<'c> {
             proof: proof(by),
             host_name: "laptop".to_owned(),
         };
-        let page = factors(user).await.begin_add(request).await?.into_inner().page.unwrap();
+        let begun = factors(user).await.begin_add(request).await?.into_inner();
+        let page = begun.page.unwrap();
         assert_eq!(page.path, format!("/enrol#{}", page.challenge));
         assert_eq!(page.origins, [ORIGIN]);
         let mut web = self.web.clone();
         let shown = web.describe_enrolment(at(&page.challenge)).await?.into_inner();
         assert_eq!((shown.user.as_str(), shown.name.as_str()), (user.name.as_str(), name));
-        let options = web.begin_enrolment(at(&page.challenge)).await?.into_inner().options_json;
+        let options = web.begin_enrolment(begin_at(&page.challenge, &begun.code)).await?;
+        let options = options.into_inner().options_json;
         let mut authenticator = Authenticator::at(ORIGIN);
         let request = v1::WebFinishEnrolmentRequest {
             id: page.challenge,
@@ -245,15 +250,22 @@ impl<'c> Bench<'c> {
         purpose: v1::begin_proof_request::Purpose,
     ) -> Result<String, Status> {
         let request = v1::BeginProofRequest { purpose: Some(purpose), host_name: "laptop".to_owned() };
-        let page = factors(user).await.begin_proof(request).await?.into_inner().page.unwrap();
+        let begun = factors(user).await.begin_proof(request).await?.into_inner();
+        let page = begun.page.unwrap();
         assert_eq!(page.path, format!("/approve#{}", page.challenge));
+        self.codes.lock().insert(page.challenge.clone(), begun.code);
         Ok(page.challenge)
+    }
+
+    /// The code that the terminal of an approval shows.
+    fn shown(&self, id: &str) -> String {
+        self.codes.lock().get(id).cloned().unwrap_or_default()
     }
 
     /// What the page of an approval does.
     async fn approve(&self, id: &str, authenticator: &mut Authenticator) -> Result<v1::WebProven, Status> {
         let mut web = self.web.clone();
-        let asked = web.begin_approval_passkey(begin_at(id, "")).await?.into_inner();
+        let asked = web.begin_approval_passkey(begin_at(id, &self.shown(id))).await?.into_inner();
         let response = authenticator.get(&asked.options_json);
         Ok(web.finish_approval_passkey(response_at(id, response)).await?.into_inner())
     }
@@ -290,18 +302,20 @@ pub(crate) async fn as_people(cluster: &Cluster) {
     assert_eq!(client.await_challenge(awaited).await.unwrap().into_inner().state, "refused");
 
     let proven = client.begin_proof(asked(Purpose::AddFactor(to_add("webauthn", "key")))).await.unwrap();
-    let proven = proven.into_inner().page.unwrap().challenge;
+    let v1::BeginProofResponse { page, code } = proven.into_inner();
+    let proven = page.unwrap().challenge;
     let otp = next_code(&secret);
-    let request = v1::WebOtpRequest { id: proven.clone(), address: BROWSER.to_owned(), otp };
+    let request = v1::WebOtpRequest { id: proven.clone(), address: BROWSER.to_owned(), otp, code };
     web.prove_approval_otp(request).await.unwrap();
     let request = v1::BeginAddFactorRequest {
         factor: Some(to_add("webauthn", "key")),
         proof: proof(Proof::Challenge(proven)),
         host_name: String::new(),
     };
-    let page = client.begin_add(request).await.unwrap().into_inner().page.unwrap().challenge;
+    let begun = client.begin_add(request).await.unwrap().into_inner();
+    let page = begun.page.unwrap().challenge;
     web.describe_enrolment(at(&page)).await.unwrap();
-    let options = web.begin_enrolment(at(&page)).await.unwrap().into_inner().options_json;
+    let options = web.begin_enrolment(begin_at(&page, &begun.code)).await.unwrap().into_inner().options_json;
     let mut key = Authenticator::at(ORIGIN);
     let request = v1::WebFinishEnrolmentRequest {
         id: page,
@@ -311,8 +325,8 @@ pub(crate) async fn as_people(cluster: &Cluster) {
     web.finish_enrolment(request).await.unwrap();
 
     let recovery = client.begin_proof(asked(Purpose::RecoveryCodes(true))).await.unwrap().into_inner();
-    let recovery = recovery.page.unwrap().challenge;
-    let options = web.begin_approval_passkey(begin_at(&recovery, "")).await.unwrap().into_inner();
+    let (recovery, code) = (recovery.page.unwrap().challenge, recovery.code);
+    let options = web.begin_approval_passkey(begin_at(&recovery, &code)).await.unwrap().into_inner();
     let response = key.get(&options.options_json);
     web.finish_approval_passkey(response_at(&recovery, response)).await.unwrap();
     let request = v1::MakeRecoveryCodesRequest { proof: proof(Proof::Challenge(recovery)) };
@@ -322,10 +336,18 @@ pub(crate) async fn as_people(cluster: &Cluster) {
     let request =
         v1::RemoveFactorRequest { id: codes_id, proof: proof(Proof::RecoveryCode(codes[0].clone())) };
     client.remove(request).await.unwrap();
+    let request = v1::BeginAddFactorRequest {
+        factor: Some(to_add("webauthn", "spare")),
+        proof: proof(Proof::RecoveryCode(codes[2].clone())),
+        host_name: String::new(),
+    };
+    let spare = client.begin_add(request).await.unwrap().into_inner().page.unwrap().challenge;
+    web.refuse_enrolment(at(&spare)).await.unwrap();
 
     let begun = bench.begin(PORT).await.unwrap();
     web.describe_login(at(&begun.id)).await.unwrap();
-    let asked = web.begin_login_passkey(begin_at(&begun.id, "")).await.unwrap().into_inner();
+    let asked =
+        web.begin_login_passkey(begin_at(&begun.id, &begun.headless_code)).await.unwrap().into_inner();
     let response = key.get(&asked.options_json);
     let proven = web.finish_login_passkey(response_at(&begun.id, response)).await.unwrap().into_inner();
     assert_eq!(bench.finish(&begun, &code_of(&proven)).await.unwrap().user, "wendy");
@@ -334,7 +356,7 @@ pub(crate) async fn as_people(cluster: &Cluster) {
     let request = v1::WebPasswordRequest {
         id: begun.id,
         address: BROWSER.to_owned(),
-        code: String::new(),
+        code: begun.headless_code,
         user: "wendy".to_owned(),
         password: PASSWORD.to_owned(),
         otp: codes[1].clone(),

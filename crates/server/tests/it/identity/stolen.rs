@@ -48,8 +48,8 @@ async fn a_passkeys_answer_serves_once_and_where_it_was_asked_for() {
     let mut key = bench.first_passkey(&alice).await;
     let mut web = bench.web.clone();
     let (one, two) = (bench.begin(PORT).await.unwrap(), bench.begin(PORT).await.unwrap());
-    let asked = web.begin_login_passkey(begin_at(&one.id, "")).await.unwrap().into_inner();
-    web.begin_login_passkey(begin_at(&two.id, "")).await.unwrap();
+    let asked = web.begin_login_passkey(begin_at(&one.id, &one.headless_code)).await.unwrap().into_inner();
+    web.begin_login_passkey(begin_at(&two.id, &two.headless_code)).await.unwrap();
     let answer = key.get(&asked.options_json);
     // In another login, which another program has begun.
     let swapped = web.finish_login_passkey(response_at(&two.id, answer.clone())).await.unwrap_err();
@@ -61,8 +61,9 @@ async fn a_passkeys_answer_serves_once_and_where_it_was_asked_for() {
     }
     // What was asked for first does not serve once more is asked for.
     let three = bench.begin(PORT).await.unwrap();
-    let first = web.begin_login_passkey(begin_at(&three.id, "")).await.unwrap().into_inner();
-    web.begin_login_passkey(begin_at(&three.id, "")).await.unwrap();
+    let first =
+        web.begin_login_passkey(begin_at(&three.id, &three.headless_code)).await.unwrap().into_inner();
+    web.begin_login_passkey(begin_at(&three.id, &three.headless_code)).await.unwrap();
     let late = web.finish_login_passkey(response_at(&three.id, key.get(&first.options_json))).await;
     assert_eq!(late.unwrap_err().code(), Code::PermissionDenied);
 }
@@ -174,4 +175,91 @@ async fn challenges_that_are_begun_and_not_finished_are_bounded() {
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
     bench.web.clone().refuse_approval(at(&opened[0])).await.unwrap();
     bench.begin_proof(&alice, Purpose::RecoveryCodes(true)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_address_of_an_enrolment_registers_nothing_without_the_terminals_code() {
+    let cluster = cluster_with(|_| {}).await;
+    let bench = Bench::at(&cluster).await;
+    let alice = cluster.user("alice", &["root"]).await;
+    let request = v1::BeginAddFactorRequest {
+        factor: Some(to_add("webauthn", "laptop")),
+        proof: proof(Proof::Password(PASSWORD.to_owned())),
+        host_name: String::new(),
+    };
+    let mut client = factors(&alice).await;
+    let (begun, code) = {
+        let begun = client.begin_add(request.clone()).await.unwrap().into_inner();
+        (begun.page.unwrap().challenge, begun.code)
+    };
+    let mut web = bench.web.clone();
+    for wrong in ["", "BBBB-BBBB", "CCCC-CCCC", "", "DDDD-DDDD"] {
+        let refused = web.begin_enrolment(begin_at(&begun, wrong)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied, "{wrong}: {refused:?}");
+        assert!(refused.message().contains("the terminal shows"), "{refused:?}");
+        let unbegun = v1::WebFinishEnrolmentRequest {
+            id: begun.clone(),
+            address: BROWSER.to_owned(),
+            response_json: "{}".to_owned(),
+        };
+        web.finish_enrolment(unbegun).await.unwrap_err();
+    }
+    let late = web.begin_enrolment(begin_at(&begun, &code)).await.unwrap_err();
+    assert!(late.message().contains("refused"), "five wrong codes end it: {late:?}");
+
+    // One that its user did not ask for is refused at the page, for good.
+    let begun = client.begin_add(request).await.unwrap().into_inner();
+    let id = begun.page.unwrap().challenge;
+    web.refuse_enrolment(at(&id)).await.unwrap();
+    let late = web.begin_enrolment(begin_at(&id, &begun.code)).await.unwrap_err();
+    assert!(late.message().contains("refused"), "{late:?}");
+    assert!(client.list(v1::ListFactorsRequest {}).await.unwrap().into_inner().factors.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_is_not_proven_without_the_code_of_its_terminal() {
+    let cluster = cluster_with(|_| {}).await;
+    let bench = Bench::at(&cluster).await;
+    let alice = cluster.user("alice", &["root"]).await;
+    let mut key = bench.first_passkey(&alice).await;
+    let id = bench.begin_proof(&alice, Purpose::RecoveryCodes(true)).await.unwrap();
+    let mut web = bench.web.clone();
+    for wrong in ["", "BBBB-BBBB"] {
+        let passkey = web.begin_approval_passkey(begin_at(&id, wrong)).await.unwrap_err();
+        let otp = v1::WebOtpRequest {
+            id: id.clone(),
+            address: BROWSER.to_owned(),
+            otp: "000000".to_owned(),
+            code: wrong.to_owned(),
+        };
+        let otp = web.prove_approval_otp(otp).await.unwrap_err();
+        for refused in [passkey, otp] {
+            assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+            assert!(refused.message().contains("the terminal shows"), "{refused:?}");
+        }
+    }
+    bench.approve(&id, &mut key).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_from_another_network_than_its_browsers_wants_the_terminals_code() {
+    let cluster = cluster_with(|_| {}).await;
+    let bench = Bench::at(&cluster).await;
+    let alice = cluster.user("alice", &["root"]).await;
+    let mut key = bench.first_passkey(&alice).await;
+    let begun = bench.begin(PORT).await.unwrap();
+    let mut web = bench.web.clone();
+    assert!(web.describe_login(at(&begun.id)).await.unwrap().into_inner().code, "the page asks for it");
+    for wrong in ["", "BBBB-BBBB"] {
+        let refused = web.begin_login_passkey(begin_at(&begun.id, wrong)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+    }
+    bench.prove(&begun, &mut key).await.unwrap();
+
+    // On the program's own machine, no code is asked for.
+    let begun = bench.begin(PORT).await.unwrap();
+    let here = v1::WebRequest { id: begun.id.clone(), address: "127.0.0.1".to_owned() };
+    assert!(!web.describe_login(here).await.unwrap().into_inner().code);
+    let here = v1::WebBeginPasskeyRequest { address: "127.0.0.1".to_owned(), ..begin_at(&begun.id, "") };
+    web.begin_login_passkey(here).await.unwrap();
 }

@@ -66,6 +66,8 @@ struct Pages<'c> {
     cluster: &'c Cluster,
     pin: String,
     web: WebClient<Channel>,
+    /// What terminals show, by the id of the login.
+    codes: parking_lot::Mutex<BTreeMap<String, String>>,
 }
 
 /// A login that a program has begun.
@@ -110,7 +112,8 @@ async fn connect(cluster: &Cluster, yaml: String) {
 impl<'c> Pages<'c> {
     async fn of(cluster: &'c Cluster) -> Self {
         let pin = support::pin(&mut cluster.admin().await).await;
-        Self { cluster, pin, web: WebClient::new(joined_proxy(cluster).await) }
+        let web = WebClient::new(joined_proxy(cluster).await);
+        Self { cluster, pin, web, codes: parking_lot::Mutex::default() }
     }
 
     async fn program(&self) -> LoginClient<Channel> {
@@ -129,14 +132,16 @@ impl<'c> Pages<'c> {
             host_name: "laptop".to_owned(),
         };
         let begun = self.program().await.begin_browser_login(request).await.unwrap().into_inner();
-        Begun { id: begun.page.unwrap().challenge, ssh, tls }
+        let id = begun.page.unwrap().challenge;
+        self.codes.lock().insert(id.clone(), begun.headless_code);
+        Begun { id, ssh, tls }
     }
 
     async fn send(&self, id: &str, connector: &str) -> Result<Away, Status> {
         let request = v1::WebBeginSsoRequest {
             id: id.to_owned(),
             address: ADDRESS.to_owned(),
-            code: String::new(),
+            code: self.codes.lock().get(id).cloned().unwrap_or_default(),
             connector: connector.to_owned(),
             origin: "https://proxy.example.com".to_owned(),
         };

@@ -51,7 +51,7 @@ const PUBLIC: [(&str, &str, u16); 20] = [
 const LOGOUT: &str = "/web/sso/logout/{connector}";
 
 /// The calls of pages, which are refused to those who send no origin (403). Any method but POST is not allowed (405).
-const CALLS: [&str; 18] = [
+const CALLS: [&str; 19] = [
     "/web/login/describe",
     "/web/login/passkey/begin",
     "/web/login/passkey/finish",
@@ -67,6 +67,7 @@ const CALLS: [&str; 18] = [
     "/web/enrol/describe",
     "/web/enrol/begin",
     "/web/enrol/finish",
+    "/web/enrol/refuse",
     "/web/invite/describe",
     "/web/invite/begin",
     "/web/invite/finish",

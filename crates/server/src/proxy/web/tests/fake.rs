@@ -99,6 +99,7 @@ impl Web for Fake {
             methods: methods(&said),
             user: text(&said, "user"),
             expires: in_seconds(&said),
+            code: said["code"].as_bool().unwrap(),
         }))
     }
 
@@ -193,8 +194,8 @@ impl Web for Fake {
     }
 
     async fn prove_approval_otp(&self, request: Request<v1::WebOtpRequest>) -> Answer<v1::WebProven> {
-        let v1::WebOtpRequest { id, address, otp } = request.into_inner();
-        self.hear("ProveApprovalOtp", &id, &address, &[&otp]).await?;
+        let v1::WebOtpRequest { id, address, otp, code } = request.into_inner();
+        self.hear("ProveApprovalOtp", &id, &address, &[&otp, &code]).await?;
         Ok(Response::new(v1::WebProven::default()))
     }
 
@@ -217,9 +218,12 @@ impl Web for Fake {
         }))
     }
 
-    async fn begin_enrolment(&self, request: Request<v1::WebRequest>) -> Answer<v1::WebPublicKey> {
-        let v1::WebRequest { id, address } = request.into_inner();
-        self.hear("BeginEnrolment", &id, &address, &[]).await?;
+    async fn begin_enrolment(
+        &self,
+        request: Request<v1::WebBeginPasskeyRequest>,
+    ) -> Answer<v1::WebPublicKey> {
+        let v1::WebBeginPasskeyRequest { id, address, code } = request.into_inner();
+        self.hear("BeginEnrolment", &id, &address, &[&code]).await?;
         key("enrol/begin")
     }
 
@@ -230,6 +234,12 @@ impl Web for Fake {
         let v1::WebFinishEnrolmentRequest { id, address, response_json } = request.into_inner();
         self.hear("FinishEnrolment", &id, &address, &[&response_json]).await?;
         Ok(Response::new(v1::WebEnrolled { name: text(&example("enrol/finish"), "name") }))
+    }
+
+    async fn refuse_enrolment(&self, request: Request<v1::WebRequest>) -> Answer<v1::WebRefused> {
+        let v1::WebRequest { id, address } = request.into_inner();
+        self.hear("RefuseEnrolment", &id, &address, &[]).await?;
+        Ok(Response::new(v1::WebRefused {}))
     }
 
     async fn describe_invite(&self, request: Request<v1::WebInviteRequest>) -> Answer<v1::WebInvite> {
