@@ -107,14 +107,14 @@ fn a_passkey_made_at_the_invitation_logs_in_by_the_browser() {
     browser.go(&link.replacen("127.0.0.1", "localhost", 1));
     browser.reads("This link has been used");
 
-    // No user name is typed anywhere: the passkey says whose it is.
+    // No user name is typed at the page: the passkey says whose it is.
     let alice = User {
         name: "alice".to_owned(),
         home: cluster.path("home-alice"),
         proxy: cluster.proxy(),
         otp_uri: None,
     };
-    let login = shown.start(&alice, &["login", "--browser", "--ca-pin", &cluster.pin]);
+    let login = shown.start(&alice, &["login", "--browser", "--user", "alice", "--ca-pin", &cluster.pin]);
     let address = shown.address();
     browser.go(&address);
     browser.reads("the name it gives itself; it is not checked");
@@ -171,7 +171,7 @@ fn a_headless_login_wants_the_code_and_a_new_factor_a_proof() {
         proxy: cluster.proxy(),
         otp_uri: None,
     };
-    let mut login = shown.start(&bob, &["login", "--headless", "--ca-pin", &cluster.pin]);
+    let mut login = shown.start(&bob, &["login", "--headless", "--user", "bob", "--ca-pin", &cluster.pin]);
     let mut said = std::io::BufReader::new(login.stderr.take().unwrap());
     let (address, code) = page_and_code(&mut said);
     browser.go(&address);

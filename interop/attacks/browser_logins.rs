@@ -139,6 +139,10 @@ fn a_passkey_is_added_logs_in_here_and_elsewhere_and_makes_recovery_codes() {
     let login = ["login", "--browser", "--add-keys-to-agent", "no"];
     let (child, id, code) = waiting(&alice, &login, "login", "");
     let redirect = pages.log_in(&id, &code, &mut key);
+    // Any page that the person has open may ask the program's port, with a code of its making: that is no answer, and the login goes on.
+    let (port, _) = redirect.split_once("/callback").unwrap();
+    let other = follow(&format!("{port}/callback?code=abcdefghijklmnopqrst_-"));
+    assert!(other.starts_with("HTTP/1.1 404"), "{other}");
     let answer = follow(&redirect);
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("close this page"), "{answer}");
     let said = stdout(&ok(ended(child)));
@@ -158,6 +162,12 @@ fn a_passkey_is_added_logs_in_here_and_elsewhere_and_makes_recovery_codes() {
     let login = ["login", "--headless", "--user", "bob", "--add-keys-to-agent", "no"];
     let (child, id, code) = waiting(&alice, &login, "login", "");
     pages.log_in(&id, &code, &mut key);
+    let said = refused(&ended(child), 4);
+    assert!(said.contains("alice has logged in at the page, and not bob"), "{said}");
+    // A page that another user has proven logs nobody in who was another before, whether or not a name was given.
+    let bob = cluster.add_user("bob", "access", &me());
+    let (child, id, code) = waiting(&bob, &["login", "--browser"], "login", "");
+    follow(&pages.log_in(&id, &code, &mut key));
     let said = refused(&ended(child), 4);
     assert!(said.contains("alice has logged in at the page, and not bob"), "{said}");
 

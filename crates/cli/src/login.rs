@@ -87,13 +87,13 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
     }
     let first = first_trust(&proxy, args.ca_pin.as_deref(), earlier.as_ref()).await?;
     let logged_in = if args.browser || args.headless {
-        in_browser(&proxy, &first, &args, &profiles).await?
+        in_browser(&proxy, &first, &args, earlier.as_ref(), &profiles).await?
     } else {
         let user = user_name(args.user.as_deref(), earlier.as_ref())?;
         let login = begin(&proxy, &first, &user).await?;
         let here = args.password || args.password_stdin || args.otp.is_some();
         if login.prefers_browser && !here && ui::can_ask() {
-            in_browser(&proxy, &first, &args, &profiles).await?
+            in_browser(&proxy, &first, &args, earlier.as_ref(), &profiles).await?
         } else {
             let secrets = secrets(&user, &login, args.otp, args.password_stdin)?;
             login.finish(&profiles, secrets, args.ttl).await?
@@ -107,13 +107,23 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
     report(&stored, args.format)
 }
 
-/// Has the person prove who they are in a browser, here or elsewhere.
+/// Has the person prove who they are in a browser, here or elsewhere. Another person than the one at this terminal may prove the page, so
+/// that whose login it becomes is said before: by `--user`, by the last login, or by the person who is asked.
 async fn in_browser(
     proxy: &str,
     first: &FirstTrust,
     args: &Args,
+    earlier: Option<&Stored>,
     profiles: &Profiles,
 ) -> CliResult<LoggedIn> {
+    let wanted = wanted(args.user.as_deref(), earlier)?;
+    if wanted.is_none() && !ui::can_ask() {
+        return Err(CliError::new(
+            "there is no terminal to ask whether the user who is proven at the page is you",
+        )
+        .hint("say who you are: --user NAME")
+        .exit(Exit::Usage));
+    }
     let place = if args.headless { Where::Elsewhere } else { Where::Here };
     let login = BrowserLogin::begin(proxy, first, place, args.ttl, &browser::host_name()).await?;
     if args.headless {
@@ -126,8 +136,25 @@ async fn in_browser(
         browser::open(&login.address(), "log in");
         browser::code("If the page asks for a code,", login.headless_code());
     }
-    let wanted = args.user.as_deref().map(|name| user_name(Some(name), None)).transpose()?;
-    Ok(login.finish(profiles, wanted.as_ref()).await?)
+    let proven = login.finish(wanted.as_ref()).await?;
+    if wanted.is_none() {
+        let user = proven.user();
+        let answer = ui::ask(&format!("You proved {user} at the page. Go on as {user}? [yes/no] "))?;
+        if !answer.trim().eq_ignore_ascii_case("yes") {
+            return Err(CliError::new(format!("you did not confirm {user}; nothing was stored"))
+                .hint("log in again, and prove at the page who you are; --user NAME takes no other user")
+                .exit(Exit::Refused));
+        }
+    }
+    Ok(proven.store(profiles)?)
+}
+
+/// Whose login is taken of a browser, where that is known before.
+fn wanted(given: Option<&str>, earlier: Option<&Stored>) -> CliResult<Option<UserName>> {
+    match given {
+        Some(name) => user_name(Some(name), None).map(Some),
+        None => Ok(earlier.map(|stored| stored.profile.user.clone())),
+    }
 }
 
 /// Reaches the authority of a cluster, and warns of a clock that is off.

@@ -25,9 +25,9 @@ impl Error {
             Self::Unshaken { .. } => fixed("check the address: sallyport status --proxy HOST:PORT"),
             Self::NoPin { .. } => fixed(ONE_ADDRESS),
             Self::Lacking(_) => fixed(VERSIONS),
-            Self::OtherUser { wanted, .. } => {
-                Some(format!("log in at the page as {wanted}, or leave --user away"))
-            }
+            Self::OtherUser { user, wanted } => Some(format!(
+                "log in at the page as {wanted}; or, if you are {user}: sallyport login --user {user}"
+            )),
             Self::NoKey | Self::LoginNotProven { .. } => fixed("sallyport login"),
             Self::Setting { variable, allowed, .. } => Some(format!("{variable}={allowed}")),
             Self::NoHome => fixed("set SALLYPORT_HOME"),

@@ -9,19 +9,26 @@ use sallyport_access::UserName;
 use sallyport_ca::keys;
 use sallyport_sal::{hash, random, selection};
 use sallyport_wire::fips;
-use sallyport_wire::v1::{BeginBrowserLoginRequest, ChallengePage, FinishBrowserLoginRequest, PingRequest};
+use sallyport_wire::v1::{
+    BeginBrowserLoginRequest, ChallengePage, FinishBrowserLoginRequest, FinishBrowserLoginResponse,
+    LoginResponse, PingRequest,
+};
 use tokio::time::Instant;
+use tonic::Code;
+use tracing::debug;
 
 use super::authority::{self, FirstTrust};
 use super::login::{LoggedIn, fresh_keys, save};
-use super::loopback::Loopback;
+use super::loopback::{Loopback, state_of};
 use super::profile::Profiles;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Error, Result, was_reached};
 
 /// Random bytes of a verifier: 43 characters of base64url (RFC 7636 §4.1).
 const VERIFIER_BYTES: usize = 32;
 /// How long the authority lets a login be proven.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// How long to wait before the authority is asked again that could not be reached.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Where the browser is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +50,32 @@ pub struct BrowserLogin {
     verifier: String,
     loopback: Option<Loopback>,
     headless_code: String,
+}
+
+/// A login that a person has proven at its page, and that is not stored yet.
+#[derive(Debug)]
+pub struct ProvenLogin {
+    proxy: String,
+    user: UserName,
+    ssh: keys::SshKeyPair,
+    tls: keys::TlsKey,
+    response: LoginResponse,
+}
+
+impl ProvenLogin {
+    /// Whose it is: of the person who proved it, which may be another than the one at this program.
+    #[must_use]
+    pub fn user(&self) -> &UserName {
+        &self.user
+    }
+
+    /// Stores it.
+    ///
+    /// # Errors
+    /// The files cannot be written.
+    pub fn store(self, profiles: &Profiles) -> Result<LoggedIn> {
+        save(profiles, &self.proxy, &self.user, &self.ssh, &self.tls, self.response)
+    }
 }
 
 /// The address of a page: at the proxy's own where passkeys work there, else at the first where they do.
@@ -119,45 +152,38 @@ impl BrowserLogin {
         &self.headless_code
     }
 
-    /// Waits until the login is proven, and stores it: where a user is `wanted`, only theirs. Nothing is stored before.
+    /// Waits until the login is proven; where a user is `wanted`, by them. The authority may be away meanwhile. Nothing is stored.
     ///
     /// # Errors
-    /// It was refused at the page, was not proven in time, the authority does not certify it, or the files cannot be written.
-    pub fn finish<'a>(
-        mut self,
-        profiles: &'a Profiles,
-        wanted: Option<&'a UserName>,
-    ) -> BoxFuture<'a, Result<LoggedIn>> {
+    /// It was refused at the page, was not proven in time, or the authority does not certify it.
+    pub fn finish(mut self, wanted: Option<&UserName>) -> BoxFuture<'_, Result<ProvenLogin>> {
         Box::pin(async move {
             let deadline = Instant::now() + PATIENCE;
             let code = match self.loopback.take() {
-                Some(loopback) => tokio::time::timeout_at(deadline, loopback.code())
-                    .await
-                    .map_err(|_| Error::LoginNotProven { after: PATIENCE })??,
+                Some(loopback) => {
+                    let code = loopback.code(state_of(&self.page.challenge));
+                    tokio::time::timeout_at(deadline, code)
+                        .await
+                        .map_err(|_| Error::LoginNotProven { after: PATIENCE })?
+                }
                 None => String::new(),
             };
             loop {
-                // The authority keeps no connection of a program without a certificate for long.
-                let mut client = authority::login(&self.proxy, &self.first).await?;
-                let request = FinishBrowserLoginRequest {
-                    challenge: self.page.challenge.clone(),
-                    code: code.clone(),
-                    code_verifier: self.verifier.clone(),
+                let answer = match self.ask(&code).await {
+                    Err(error) if is_passing(&error) && Instant::now() + PAUSE < deadline => {
+                        debug!(error = error.told(), "the authority is asked again");
+                        tokio::time::sleep(PAUSE).await;
+                        continue;
+                    }
+                    answered => answered?,
                 };
-                let answer = client
-                    .finish_browser_login(fips::saying(request, selection::global().is_fips()))
-                    .await
-                    .map_err(|status| match status.message().contains("lifetime") {
-                        true => Error::Lifetime { status },
-                        false => Error::answered("log in", status),
-                    })?
-                    .into_inner();
                 if let Some(response) = answer.login {
                     let user = UserName::new(answer.user).doing("understand the authority's answer")?;
                     if let Some(wanted) = wanted.filter(|wanted| **wanted != user) {
                         return Err(Error::OtherUser { user, wanted: wanted.clone() });
                     }
-                    return save(profiles, &self.proxy, &user, &self.ssh, &self.tls, response);
+                    let Self { proxy, ssh, tls, .. } = self;
+                    return Ok(ProvenLogin { proxy, user, ssh, tls, response });
                 }
                 if Instant::now() >= deadline {
                     return Err(Error::LoginNotProven { after: PATIENCE });
@@ -165,11 +191,54 @@ impl BrowserLogin {
             }
         })
     }
+
+    /// Asks once. The authority keeps no connection of a program without a certificate for long, so that each has its own.
+    async fn ask(&self, code: &str) -> Result<FinishBrowserLoginResponse> {
+        let mut client = authority::login(&self.proxy, &self.first).await?;
+        let request = FinishBrowserLoginRequest {
+            challenge: self.page.challenge.clone(),
+            code: code.to_owned(),
+            code_verifier: self.verifier.clone(),
+        };
+        let answer = client.finish_browser_login(fips::saying(request, selection::global().is_fips())).await;
+        let answer = answer.map_err(|status| match status.message().contains("lifetime") {
+            true => Error::Lifetime { status },
+            false => Error::answered("log in", status),
+        })?;
+        Ok(answer.into_inner())
+    }
+}
+
+/// Whether the authority was not reached, or goes just now: the login is as it was.
+fn is_passing(error: &Error) -> bool {
+    match error {
+        Error::Unreached { .. } | Error::Unshaken { .. } | Error::Unusable { .. } => true,
+        Error::Answered { status, .. } => match status.code() {
+            Code::Unavailable => true,
+            Code::Unknown | Code::Internal | Code::Cancelled => !was_reached(status),
+            _ => false,
+        },
+        _ => false,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use tonic::Status;
+
     use super::*;
+
+    #[test]
+    fn an_authority_that_goes_is_asked_again_and_one_that_refuses_is_not() {
+        let answered = |status| is_passing(&Error::answered("log in", status));
+        assert!(answered(Status::unavailable("the authority is shutting down")));
+        assert!(is_passing(&Error::Unreached { proxy: "a:1".to_owned(), why: "refused".to_owned() }));
+        for refused in [Status::permission_denied("refused at the page"), Status::failed_precondition("used")]
+        {
+            assert!(!answered(refused));
+        }
+        assert!(!is_passing(&Error::Lacking("page")));
+    }
 
     #[test]
     fn a_page_is_opened_where_passkeys_work() {

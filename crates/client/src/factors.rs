@@ -1,5 +1,7 @@
 //! The factors of the user who is logged in: listed, added and removed, each change proven anew.
 
+use std::time::Duration;
+
 use futures::future::BoxFuture;
 use sallyport_wire::v1::begin_proof_request::Purpose;
 use sallyport_wire::v1::factor_proof::Proof;
@@ -9,10 +11,17 @@ use sallyport_wire::v1::{
     Factor, FactorProof, FactorToAdd, FinishAddFactorRequest, ListFactorsRequest, ListFactorsResponse,
     MakeRecoveryCodesRequest, RemoveFactorRequest,
 };
+use tokio::time::Instant;
+use tonic::Code;
 
 use crate::authority::Authority;
 use crate::channel::Channel;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, was_reached};
+
+/// How long the authority lets something be proven at a page.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How long to wait before the authority is asked again.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The caller's factors, at the authority.
 #[derive(Debug)]
@@ -62,16 +71,26 @@ impl Factors {
         })
     }
 
-    /// Waits until a page has done its part.
+    /// Waits until a page has done its part. An authority that goes while the connection stays is asked again.
     ///
     /// # Errors
     /// The challenge has ended, or the authority does not answer.
     pub fn wait<'a>(&'a mut self, page: &'a ChallengePage) -> BoxFuture<'a, Result<Ended>> {
         Box::pin(async move {
+            let deadline = Instant::now() + PATIENCE;
             loop {
                 let request = AwaitChallengeRequest { challenge: page.challenge.clone() };
-                let answer = self.client.await_challenge(request).await;
-                let answer = answer.map_err(|status| Error::answered("wait for the page", status))?;
+                let answer = match self.client.await_challenge(request).await {
+                    Err(status)
+                        if status.code() == Code::Unavailable
+                            && was_reached(&status)
+                            && Instant::now() + PAUSE < deadline =>
+                    {
+                        tokio::time::sleep(PAUSE).await;
+                        continue;
+                    }
+                    answered => answered.map_err(|status| Error::answered("wait for the page", status))?,
+                };
                 match answer.into_inner().state.as_str() {
                     "pending" => {}
                     "proven" | "used" => return Ok(Ended::Done),

@@ -1,6 +1,8 @@
 //! The page's side of a login in a browser: proven by a passkey, or by a password with a code.
 
+use data_encoding::BASE64URL_NOPAD;
 use sallyport_audit::Code;
+use sallyport_sal::hash;
 use sallyport_store::Stored;
 use sallyport_webauthn::{
     AuthenticationChoice, AuthenticationResponse, Purpose as Ceremony, UserVerification, WebAuthnError, Who,
@@ -52,6 +54,12 @@ fn wants_code(record: &ChallengeRecord, asked: &LoginAsked, browser: &Browser) -
             browser.caller.address().map(Place::of) != Some(Place::of(record.address))
         }
     }
+}
+
+/// What the browser brings to the program along with the code: the program makes it of the challenge's id, which no other page knows, and
+/// takes no code without it (`client::loopback`).
+fn callback_state(stored: &Stored<ChallengeRecord>) -> String {
+    BASE64URL_NOPAD.encode(&hash::sha256(format!("callback{}", stored.name).as_bytes()))
 }
 
 impl Challenges {
@@ -283,7 +291,8 @@ impl Challenges {
             Redirect::Loopback { port } => {
                 let code = random_text()?;
                 let kept = OneTimeCode { hash: hash_of(&code), expires: now + CODE_LIFETIME };
-                (format!("http://127.0.0.1:{port}/callback?code={code}"), Some(kept))
+                let state = callback_state(stored);
+                (format!("http://127.0.0.1:{port}/callback?code={code}&state={state}"), Some(kept))
             }
             Redirect::Headless { .. } => (String::new(), None),
         };

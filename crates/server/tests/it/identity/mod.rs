@@ -104,10 +104,16 @@ fn response_at(id: &str, response: String) -> v1::WebFinishPasskeyRequest {
     v1::WebFinishPasskeyRequest { id: id.to_owned(), address: BROWSER.to_owned(), response_json: response }
 }
 
-/// The code in the address that the browser goes to.
+/// The code in the address that the browser goes to, and the state that the program makes of the id, too.
+fn answer_of(proven: &v1::WebProven) -> (String, String) {
+    let answer = proven.redirect.strip_prefix(&format!("http://127.0.0.1:{PORT}/callback?code="));
+    let parts = answer.and_then(|answer| answer.split_once("&state="));
+    let (code, state) = parts.unwrap_or_else(|| panic!("{}", proven.redirect));
+    (code.to_owned(), state.to_owned())
+}
+
 fn code_of(proven: &v1::WebProven) -> String {
-    let code = proven.redirect.strip_prefix(&format!("http://127.0.0.1:{PORT}/callback?code="));
-    code.unwrap_or_else(|| panic!("{}", proven.redirect)).to_owned()
+    answer_of(proven).0
 }
 
 async fn factors(user: &User) -> FactorsClient<Channel> {

@@ -177,7 +177,8 @@ impl<'c> Pages<'c> {
     }
 
     async fn finish(&self, begun: &Begun, redirect: &str) -> Result<(User, v1::LoginResponse), Status> {
-        let code = redirect.strip_prefix(&format!("http://127.0.0.1:{PORT}/callback?code=")).unwrap();
+        let answer = redirect.strip_prefix(&format!("http://127.0.0.1:{PORT}/callback?code=")).unwrap();
+        let (code, _) = answer.split_once("&state=").unwrap();
         let request = v1::FinishBrowserLoginRequest {
             challenge: begun.id.clone(),
             code: code.to_owned(),
