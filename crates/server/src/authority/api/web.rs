@@ -27,7 +27,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// The browser that a proxy speaks for, within the bounds of where it is.
+    /// The browser that a proxy speaks for, within the bounds of where it is, and of the proxy.
     async fn browser<T>(
         &self,
         request: Request<T>,
@@ -35,10 +35,11 @@ impl Service {
         address: impl FnOnce(&T) -> &str,
     ) -> Result<(Browser, T), Status> {
         let caller = caller(&request);
-        let proxy = self.gate.host(&caller, method, &[HostRole::Proxy]).await?.display_name();
+        let proxy = self.gate.host(&caller, method, &[HostRole::Proxy]).await?;
         let asked = request.into_inner();
-        let browser = Browser::at(address(&asked), proxy)?;
+        let browser = Browser::at(address(&asked), proxy.display_name())?;
         self.gate.within_bounds(&browser.caller)?;
+        self.gate.pages_within_bounds(proxy)?;
         self.journal.called(&caller, method, "").await?;
         Ok((browser, asked))
     }

@@ -19,6 +19,11 @@ use crate::authority::gate::guesses::Guesses;
 use crate::authority::identities::known::Identities;
 use crate::authority::policy::Policy;
 
+fn over_bounds() -> Status {
+    metrics::counter!("sallyport_auth_calls_over_bounds_total").increment(1);
+    Status::resource_exhausted("too many calls from this address, login or proxy; try again in a minute")
+}
+
 /// Decides who may call what. It asks memory only, but to put a refusal on record.
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -60,11 +65,15 @@ impl Gate {
                 Principal::Host { .. } => self.guesses.admits_login(identity.login_id, now),
             },
         };
-        if admitted {
-            return Ok(());
+        if admitted { Ok(()) } else { Err(over_bounds()) }
+    }
+
+    /// Whether a proxy is within its bounds with a call for a browser at its pages.
+    pub(crate) fn pages_within_bounds(&self, proxy: &Identity) -> Result<(), Status> {
+        match &proxy.principal {
+            Principal::Host { id, .. } if self.guesses.admits_pages(*id, OffsetDateTime::now_utc()) => Ok(()),
+            _ => Err(over_bounds()),
         }
-        metrics::counter!("sallyport_auth_calls_over_bounds_total").increment(1);
-        Err(Status::resource_exhausted("too many calls from this address or login; try again in a minute"))
     }
 
     /// Notes a refused call and gives the answer for it.

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use parking_lot::Mutex;
+use sallyport_access::HostId;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -18,6 +19,8 @@ const MOST_FROM_PLACE: usize = 60;
 const CALLS_OF_PLACE: usize = 600;
 /// The same of one login, from wherever.
 const CALLS_OF_LOGIN: usize = 600;
+/// The calls that a proxy may make in a minute for the browsers at its pages, wherever it says that they are.
+const CALLS_OF_PAGES: usize = 6_000;
 /// Places and logins remembered; past that, the one that was quiet for the longest goes.
 const REMEMBERED: usize = 20_000;
 
@@ -32,6 +35,8 @@ pub(crate) struct Guesses {
 enum Who {
     Place(Place),
     Login(Uuid),
+    /// The pages of a proxy.
+    Pages(HostId),
 }
 
 /// Calls in the present minute.
@@ -78,14 +83,24 @@ impl Guesses {
 
     /// Counts a call of a login alone: of a host, many of which may share an address.
     pub(crate) fn admits_login(&self, login: Uuid, now: OffsetDateTime) -> bool {
+        self.admits(Who::Login(login), CALLS_OF_LOGIN, now)
+    }
+
+    /// Counts a call that a proxy makes for a browser. Where the browser is, is the proxy's word, so that the bounds of addresses do not
+    /// bind a proxy that makes addresses up.
+    pub(crate) fn admits_pages(&self, proxy: HostId, now: OffsetDateTime) -> bool {
+        self.admits(Who::Pages(proxy), CALLS_OF_PAGES, now)
+    }
+
+    fn admits(&self, who: Who, most: usize, now: OffsetDateTime) -> bool {
         let minute = now.unix_timestamp() / 60;
         let mut table = self.calls.lock();
-        let (count, _) = table.touch(&Who::Login(login), Minute::default);
+        let (count, _) = table.touch(&who, Minute::default);
         if count.minute != minute {
             *count = Minute { minute, calls: 0 };
         }
         count.calls = count.calls.saturating_add(1);
-        count.calls <= CALLS_OF_LOGIN
+        count.calls <= most
     }
 
     /// Whether an address, or the site around it, has failed too often.
@@ -146,6 +161,18 @@ mod tests {
         assert!(!guesses.admits_call(ip("198.51.100.1"), Some(login), now));
         assert!(!guesses.admits_login(login, now));
         assert!(guesses.admits_call(ip("198.51.100.1"), Some(Uuid::new_v4()), now));
+    }
+
+    #[test]
+    fn a_proxy_has_one_budget_for_all_the_browsers_that_it_tells_of() {
+        let guesses = Guesses::default();
+        let (proxy, now) = (HostId::new(), start());
+        for _ in 0..CALLS_OF_PAGES {
+            assert!(guesses.admits_pages(proxy, now));
+        }
+        assert!(!guesses.admits_pages(proxy, now));
+        assert!(guesses.admits_pages(HostId::new(), now));
+        assert!(guesses.admits_pages(proxy, now + time::Duration::minutes(1)));
     }
 
     #[test]
