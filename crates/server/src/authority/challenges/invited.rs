@@ -132,7 +132,8 @@ impl Challenges {
             .user(user.as_str())
             .field("second_factor", true)
             .field("factor", factor.name.to_string())
-            .field("factor_kind", factor.kind().name());
+            .field("factor_kind", factor.kind().name())
+            .field("factor_id", factor.id.to_string());
         self.journal.record(vec![accepted]).await?;
         Ok(v1::WebInvited { user: user.to_string() })
     }
