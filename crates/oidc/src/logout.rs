@@ -41,8 +41,8 @@ impl Provider {
         self.check_issuer(&claims)?;
         self.check_audience(&claims)?;
         let issued = date(&claims, "iat")?.ok_or(OidcError::MissingClaim { claim: "iat" })?;
-        let expires = date(&claims, "exp")?;
-        if let Some(ended) = expires.filter(|end| now >= *end + SKEW) {
+        let ended = date(&claims, "exp")?.ok_or(OidcError::MissingClaim { claim: "exp" })?;
+        if now >= ended + SKEW {
             return Err(OidcError::Expired { ended, now });
         }
         if now + SKEW < issued {

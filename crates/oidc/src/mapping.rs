@@ -97,6 +97,11 @@ pub enum Outcome {
         /// Where it is, if the token says so.
         endpoint: Option<String>,
     },
+    /// The claim is there, and the provider does not say that it has verified it.
+    Unverified {
+        /// The claim.
+        claim: String,
+    },
     /// The claim has other values.
     NoMatch {
         /// How many.
@@ -135,11 +140,11 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// Whether a claim that was asked for is elsewhere, so that roles may be missing. A login goes on without them only where
+    /// Whether a claim that was asked for is elsewhere, or was cut, so that roles may be missing. A login goes on without them only where
     /// that is wanted.
     #[must_use]
     pub fn is_incomplete(&self) -> bool {
-        self.trace.iter().any(|step| matches!(step.outcome, Outcome::Elsewhere { .. }))
+        self.trace.iter().any(|step| step.cut || matches!(step.outcome, Outcome::Elsewhere { .. }))
     }
 }
 
@@ -167,6 +172,13 @@ impl Mapping {
     /// What a person with these claims gets.
     #[must_use]
     pub fn apply(&self, claims: &Map<String, Value>) -> Mapped {
+        self.apply_without(claims, &BTreeSet::new())
+    }
+
+    /// As [`Self::apply`] of claims out of which some were taken, since the provider does not say that it has verified them.
+    #[must_use]
+    pub fn apply_without(&self, claims: &Map<String, Value>, unverified: &BTreeSet<&str>) -> Mapped {
+        let claims = &Claims { claims, unverified };
         let mut mapped = Mapped::default();
         for (at, rule) in self.roles.iter().enumerate() {
             let (outcome, cut) = rule.apply(claims);
@@ -178,9 +190,9 @@ impl Mapping {
         }
         for (name, templates) in &self.traits {
             for template in templates {
-                let rendered = template.render(claims);
+                let rendered = template.render(claims.claims);
                 let outcome = match rendered.missing {
-                    Some((path, found)) => absent(&path, found, claims),
+                    Some((path, found)) => claims.absent(&path, found),
                     None => {
                         let values = mapped.traits.entry(name.clone()).or_default();
                         values.extend(rendered.texts.iter().cloned());
@@ -195,20 +207,32 @@ impl Mapping {
     }
 }
 
+/// What there is, and what was taken out.
+struct Claims<'a> {
+    claims: &'a Map<String, Value>,
+    unverified: &'a BTreeSet<&'a str>,
+}
+
 impl Rule {
-    fn apply(&self, claims: &Map<String, Value>) -> (Outcome, bool) {
-        let values = match self.claim.find(claims) {
+    fn apply(&self, claims: &Claims<'_>) -> (Outcome, bool) {
+        let (found, mut cut) = self.claim.find_bounded(claims.claims);
+        let values = match found {
             Found::Values(values) => values,
-            Found::Nothing => return (absent(&self.claim, None, claims), false),
-            Found::Other(found) => return (absent(&self.claim, Some(found), claims), false),
+            Found::Nothing => return (claims.absent(&self.claim, None), false),
+            Found::Other(found) => return (claims.absent(&self.claim, Some(found)), false),
         };
         let matched: Vec<String> = values.iter().filter(|value| self.value.matches(value)).cloned().collect();
         if matched.is_empty() {
-            return (Outcome::NoMatch { values: values.len() }, false);
+            return (Outcome::NoMatch { values: values.len() }, cut);
         }
-        let (mut gave, mut cut) = (Vec::new(), false);
+        let mut gave = Vec::new();
         for role in &self.roles {
-            let rendered = role.render(claims);
+            let rendered = role.render(claims.claims);
+            if let Some((path, found)) = rendered.missing
+                && let elsewhere @ Outcome::Elsewhere { .. } = claims.absent(&path, found)
+            {
+                return (elsewhere, cut);
+            }
             cut |= rendered.cut;
             gave.extend(rendered.texts);
         }
@@ -216,14 +240,18 @@ impl Rule {
     }
 }
 
-/// Why a path has no values.
-fn absent(path: &Path, found: Option<&'static str>, claims: &Map<String, Value>) -> Outcome {
-    let claim = path.to_string();
-    if let Some(overage) = overages(claims).into_iter().find(|overage| overage.claim == path.claim()) {
-        return Outcome::Elsewhere { claim, endpoint: overage.endpoint };
-    }
-    match found {
-        Some(found) => Outcome::NotValues { claim, found },
-        None => Outcome::Missing { claim },
+impl Claims<'_> {
+    /// Why a path has no values.
+    fn absent(&self, path: &Path, found: Option<&'static str>) -> Outcome {
+        let claim = path.to_string();
+        let mut elsewhere = overages(self.claims).into_iter();
+        if let Some(overage) = elsewhere.find(|overage| overage.claim == path.claim()) {
+            return Outcome::Elsewhere { claim, endpoint: overage.endpoint };
+        }
+        match found {
+            Some(found) => Outcome::NotValues { claim, found },
+            None if self.unverified.contains(path.claim()) => Outcome::Unverified { claim },
+            None => Outcome::Missing { claim },
+        }
     }
 }

@@ -89,14 +89,19 @@ impl Path {
     /// What is there.
     #[must_use]
     pub fn find(&self, claims: &Map<String, Value>) -> Found {
-        let Some((first, names)) = self.names.split_first() else { return Found::Nothing };
-        let Some(value) = claims.get(first) else { return Found::Nothing };
+        self.find_bounded(claims).0
+    }
+
+    /// What is there, and whether values of it were left out, since there were too many or they were too long.
+    pub(crate) fn find_bounded(&self, claims: &Map<String, Value>) -> (Found, bool) {
+        let Some((first, names)) = self.names.split_first() else { return (Found::Nothing, false) };
+        let Some(value) = claims.get(first) else { return (Found::Nothing, false) };
         let mut found = Collected::default();
         found.collect(value, names, 0);
         match (found.values.is_empty(), found.other) {
-            (false, _) => Found::Values(found.values),
-            (true, Some(other)) => Found::Other(other),
-            (true, None) => Found::Nothing,
+            (false, _) => (Found::Values(found.values), found.cut),
+            (true, Some(other)) => (Found::Other(other), found.cut),
+            (true, None) => (Found::Nothing, false),
         }
     }
 }
@@ -105,6 +110,7 @@ impl Path {
 struct Collected {
     values: Vec<String>,
     other: Option<&'static str>,
+    cut: bool,
 }
 
 impl Collected {
@@ -137,9 +143,14 @@ impl Collected {
 
     fn push(&mut self, text: String) {
         if text.len() > MAX_VALUE_BYTES || text.is_empty() {
+            self.cut |= !text.is_empty();
             self.other.get_or_insert("a text that is empty or too long");
-        } else if self.values.len() < MAX_VALUES && !self.values.contains(&text) {
-            self.values.push(text);
+        } else if !self.values.contains(&text) {
+            if self.values.len() < MAX_VALUES {
+                self.values.push(text);
+            } else {
+                self.cut = true;
+            }
         }
     }
 }

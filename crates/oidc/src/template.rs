@@ -104,17 +104,27 @@ impl Template {
         self.claims().next().is_none().then_some(self.text.as_str())
     }
 
+    /// Whether it begins with a claim, so that what it becomes is as the provider says from the first character on.
+    #[must_use]
+    pub fn begins_with_claim(&self) -> bool {
+        matches!(self.parts.first(), Some(Part::Claim(_)))
+    }
+
     /// The texts that it becomes.
     pub(crate) fn render(&self, claims: &Map<String, Value>) -> Rendered {
         let mut rendered = Rendered { texts: vec![String::new()], missing: None, cut: false };
         for part in &self.parts {
             let values = match part {
                 Part::Text(text) => vec![text.clone()],
-                Part::Claim(path) => match path.find(claims) {
-                    Found::Values(values) => values,
-                    Found::Nothing => return Rendered::missing(path, None),
-                    Found::Other(other) => return Rendered::missing(path, Some(other)),
-                },
+                Part::Claim(path) => {
+                    let (found, cut) = path.find_bounded(claims);
+                    rendered.cut |= cut;
+                    match found {
+                        Found::Values(values) => values,
+                        Found::Nothing => return Rendered::missing(path, None),
+                        Found::Other(other) => return Rendered::missing(path, Some(other)),
+                    }
+                }
             };
             let mut texts = Vec::new();
             for ahead in &rendered.texts {

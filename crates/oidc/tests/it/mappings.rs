@@ -188,7 +188,25 @@ fn what_is_too_much_is_cut_and_said_so() {
     let mapping = json!({ "traits": { "pairs": ["{{claims.many}}-{{claims.many}}"] } });
     let mapped = apply(mapping, &claims);
     assert_eq!(mapped.traits["pairs"].len(), MAX_TEXTS);
-    assert!(mapped.trace[0].cut);
+    assert!(mapped.trace[0].cut && mapped.is_incomplete());
+    for (path, cut) in [("many", true), ("mixed", true), ("nested", false)] {
+        let mapping = json!({ "roles": [{ "claim": path, "roles": ["r"] }] });
+        assert_eq!(apply(mapping, &claims).is_incomplete(), cut, "{path}");
+    }
+}
+
+#[test]
+fn a_role_whose_claim_is_elsewhere_is_not_known_and_one_whose_claim_was_taken_out_is_told() {
+    let rule = json!({ "roles": [{ "claim": "sub", "roles": ["dev", "team-{{claims.groups}}"] }] });
+    let claims = json!({ "sub": "1", "hasgroups": true });
+    let mapped = apply(rule, &claims);
+    assert!(mapped.roles.is_empty() && mapped.is_incomplete());
+    let rule = json!({ "roles": [{ "claim": "email", "roles": ["dev"] }] });
+    let mapping = Mapping::parse(&serde_json::to_vec(&rule).unwrap()).unwrap();
+    let claims = json!({ "sub": "1" });
+    let mapped = mapping.apply_without(claims.as_object().unwrap(), &BTreeSet::from(["email"]));
+    assert_eq!(mapped.trace[0].outcome, Outcome::Unverified { claim: "email".to_owned() });
+    assert!(!mapped.is_incomplete());
 }
 
 fn anything() -> impl Strategy<Value = Value> {

@@ -9,6 +9,10 @@ use serde_json::{Map, Value};
 use super::document::Connector;
 use super::error::SsoError;
 
+/// The claim of a mail address, and what a provider says of it where it has verified it (Core §5.1).
+pub(super) const EMAIL: &str = "email";
+pub(super) const EMAIL_VERIFIED: &str = "email_verified";
+
 /// Longest list of a message.
 const SHOWN: usize = 5;
 
@@ -29,12 +33,34 @@ impl Claims {
     pub(crate) fn all(&self) -> Map<String, Value> {
         let mut all = self.userinfo.clone().unwrap_or_default();
         let said = all.remove("_claim_names").zip(all.remove("_claim_sources"));
-        all.extend(self.token.clone());
+        // A claim of the token that is null says nothing, and hides nothing of the user information.
+        all.extend(self.token.clone().into_iter().filter(|(_, value)| !value.is_null()));
         if let Some((names, sources)) = said {
             also_elsewhere(&mut all, &names, &sources);
         }
         all.extend(self.fetched.clone());
         all
+    }
+
+    /// What rules and templates read: all of it, but `email` only from a part that says that the provider has verified it. An
+    /// address that people write into their own profile, or that another directory's administrator does, is anybody's. Also the
+    /// claims that were left out by that.
+    pub(super) fn counted(&self, connector: &Connector) -> (Map<String, Value>, BTreeSet<&'static str>) {
+        if connector.email_without_verification {
+            return (self.all(), BTreeSet::new());
+        }
+        let mut kept = self.clone();
+        // What is fetched from elsewhere says of no address that it is verified.
+        let mut dropped = kept.fetched.remove(EMAIL).is_some();
+        for part in [Some(&mut kept.token), kept.userinfo.as_mut()].into_iter().flatten() {
+            if part.get(EMAIL_VERIFIED) != Some(&Value::Bool(true)) {
+                dropped |= part.remove(EMAIL).is_some();
+            }
+        }
+        let all = kept.all();
+        let unverified =
+            if dropped && !all.contains_key(EMAIL) { BTreeSet::from([EMAIL]) } else { BTreeSet::new() };
+        (all, unverified)
     }
 
     /// Whether a claim is there.
@@ -84,8 +110,8 @@ pub(crate) struct Verdict {
 
 /// What the connector's mapping makes of what the provider said, with the roles that there are.
 pub(crate) fn judge(connector: &Connector, claims: &Claims, known: impl Fn(&str) -> bool) -> Verdict {
-    let all = claims.all();
-    let mapped = connector.mapping.apply(&all);
+    let (all, unverified) = claims.counted(connector);
+    let mapped = connector.mapping.apply_without(&all, &unverified);
     let (mut roles, mut unknown_roles) = (Vec::new(), Vec::new());
     for name in &mapped.roles {
         match RoleName::new(name.clone()) {
@@ -97,6 +123,9 @@ pub(crate) fn judge(connector: &Connector, claims: &Claims, known: impl Fn(&str)
         mapped.traits.iter().map(|(name, values)| (name.clone(), values.iter().cloned().collect())).collect();
     let name = match connector.username.single(&all) {
         Some(text) => UserName::new(text).map_err(|error| error.to_string()),
+        None if connector.username.claims().any(|claim| unverified.contains(claim)) => {
+            Err("the provider does not say that it has verified the mail address (email_verified)".to_owned())
+        }
         None => Err("a claim of it is not there, or has several values".to_owned()),
     };
     Verdict { roles, unknown_roles, traits, name, second_factor: second_factor(connector, claims), mapped }
@@ -150,6 +179,9 @@ impl Verdict {
                 reason: "which is on no server of allowed_hosts".to_owned(),
             });
         }
+        if let Some(step) = self.mapped.trace.iter().find(|step| step.cut) {
+            return Err(SsoError::Cut { from: step.from.clone() });
+        }
         if factor_required && !self.second_factor {
             let said: Vec<&str> = amr(claims).into_iter().take(SHOWN).collect();
             let said = if said.is_empty() { "nothing of how".to_owned() } else { said.join(", ") };
@@ -190,6 +222,9 @@ pub(crate) fn told(step: &Step) -> String {
         Outcome::Missing { claim } => format!("there is no claim {claim}"),
         Outcome::NotValues { claim, found } => format!("the claim {claim} is {found}"),
         Outcome::Elsewhere { claim, .. } => format!("the claim {claim} is elsewhere, and not known"),
+        Outcome::Unverified { claim } => {
+            format!("the claim {claim} does not count: the provider does not say that it has verified it")
+        }
         Outcome::NoMatch { values } => format!("none of {values} values is as it wants"),
     };
     let cut = if step.cut { " (values were left out: too many, or too long)" } else { "" };

@@ -29,6 +29,7 @@ const SPEC: &[&str] = &[
     "ca_file",
     "client_id",
     "client_secret_file",
+    "email_without_verification",
     "insecure_loopback",
     "issuer",
     "logout",
@@ -101,6 +102,8 @@ pub(crate) struct Connector {
     pub(crate) provider_checks_second_factor: bool,
     pub(crate) algorithms: Vec<Algorithm>,
     pub(crate) mapping: Mapping,
+    /// `email` counts also where the provider does not say that it has verified it.
+    pub(crate) email_without_verification: bool,
     /// What a person is called here, when they come for the first time.
     pub(crate) username: Template,
     /// Servers besides the provider that are asked for groups that were too many for a token.
@@ -153,6 +156,7 @@ impl Connector {
             provider_checks_second_factor: self.provider_checks_second_factor,
             algorithms: &self.algorithms,
             mapping: &self.mapping,
+            email_without_verification: self.email_without_verification,
             username: &self.username,
             allowed_hosts: self.allowed_hosts.iter().map(HostPort::to_string).collect(),
             ca_file: self.ca_file.as_ref(),
@@ -221,6 +225,8 @@ struct Spec<'a> {
     provider_checks_second_factor: bool,
     algorithms: &'a [Algorithm],
     mapping: &'a Mapping,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    email_without_verification: bool,
     username: &'a Template,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     allowed_hosts: Vec<String>,
@@ -256,6 +262,12 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Connector> {
     };
     let insecure_loopback = spec.boolean("insecure_loopback", problems).unwrap_or(false);
     let issuer = issuer(&spec, insecure_loopback, problems);
+    let away = |issuer: &String| Endpoint::parse(issuer).is_ok_and(|issuer| !issuer.is_loopback());
+    if insecure_loopback && issuer.as_ref().is_some_and(away) {
+        let fix = "remove it: it is for a provider on the authority's own machine";
+        let message = "the issuer is on another machine";
+        problems.push(spec.place("insecure_loopback"), &spec.name("insecure_loopback"), message, fix);
+    }
     needed(&spec, "client_id", "write what the provider calls this cluster", problems);
     let client_id = shown(&spec, "client_id", problems);
     let proof = proof(&spec, problems);
@@ -286,6 +298,7 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Connector> {
     let max_age = spec.duration("max_age", MAX_AGES.0, MAX_AGES.1, problems);
     let prompt = spec.choice("prompt", &PROMPTS, problems);
     let checks = spec.boolean("provider_checks_second_factor", problems);
+    let any_email = spec.boolean("email_without_verification", problems);
     let (mapping, allowed_hosts) = (mapping(&spec, problems), hosts(&spec, problems));
     let ca_file = file(&spec, "ca_file", problems);
     let user_lifetime = spec.duration("user_lifetime", LIFETIMES.0, LIFETIMES.1, problems);
@@ -306,6 +319,7 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Connector> {
         provider_checks_second_factor: checks.unwrap_or(false),
         algorithms: or(algorithms, || ALGORITHMS.to_vec()),
         mapping,
+        email_without_verification: any_email.unwrap_or(false),
         username: username.or_else(|| Template::parse(USERNAME).ok())?,
         allowed_hosts,
         ca_file,
@@ -458,6 +472,12 @@ fn rule(section: &Section<'_>, problems: &mut Problems) -> Option<Rule> {
     });
     let roles = section.several("roles", "write names of roles", problems, |text| {
         let template = Template::parse(text).map_err(|error| error.to_string())?;
+        if template.begins_with_claim() {
+            return Err(
+                "begins with a claim, so that the provider could name any role: write a text ahead of it"
+                    .to_owned(),
+            );
+        }
         if let Some(name) = template.constant() {
             RoleName::new(name).map_err(|error| error.to_string())?;
         }
@@ -468,7 +488,7 @@ fn rule(section: &Section<'_>, problems: &mut Problems) -> Option<Rule> {
 }
 
 fn traits(section: &Section<'_>, problems: &mut Problems) -> BTreeMap<String, Vec<Template>> {
-    let fix = "write NAME: [TEMPLATE] below it, such as logins: ['{{claims.preferred_username}}']";
+    let fix = "write NAME: [TEMPLATE] below it, such as logins: ['{{claims.unix_name}}']";
     let Some(value) = section.present("traits") else { return BTreeMap::new() };
     let path = section.name("traits");
     let Tree::Map(entries) = &value.value else {

@@ -84,6 +84,9 @@ pub(crate) enum SsoError {
              an empty list"
     )]
     Elsewhere { claim: String, endpoint: String, reason: String },
+    /// A claim has more, or longer, values than are read.
+    #[error("{from} has more values than are read, or longer ones: what is left out is not taken for absent")]
+    Cut { from: String },
     /// The class of the login is none of those that were asked for.
     #[error("the login at the provider was of the class (acr) {got:?}, expected one of {expected}")]
     WrongClass { got: String, expected: String },
@@ -143,7 +146,7 @@ impl SsoError {
             Self::NoKey { .. } | Self::Key(_) | Self::Proof(_) => "no_key",
             Self::NoProof { .. } => "no_proof",
             Self::NoRedirect => "no_redirect",
-            Self::Elsewhere { .. } => "claim_elsewhere",
+            Self::Elsewhere { .. } | Self::Cut { .. } => "claim_elsewhere",
             Self::WrongClass { .. } => "wrong_class",
             Self::NoSecondFactor { .. } => "no_second_factor",
             Self::NoRoles { .. } => "no_roles",
@@ -181,7 +184,7 @@ impl SsoError {
             Self::WrongClass { .. } => {
                 "this cluster asks for a stronger login at the provider; log in there again, or ask an administrator"
             }
-            Self::Elsewhere { .. } => {
+            Self::Elsewhere { .. } | Self::Cut { .. } => {
                 "you are in more groups than the provider tells at once, so that your roles are not known; ask an administrator"
             }
             Self::Refused { error, .. } if error == "access_denied" => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-use super::claims::{Claims, check_class};
+use super::claims::{Claims, EMAIL, EMAIL_VERIFIED, check_class};
 use super::client::{Credential, form, prove};
 use super::document::{Connector, endpoint};
 use super::error::SsoError;
@@ -35,6 +35,8 @@ const SAID: usize = 256;
 /// How long a discovery document is good, and how soon one that could not be fetched is asked for again.
 const REFRESH: time::Duration = time::Duration::hours(1);
 const AGAIN: time::Duration = time::Duration::seconds(5);
+/// How long a login may have waited for a document that another one fetches.
+const WAITED: time::Duration = time::Duration::minutes(1);
 /// Most claims that are fetched from elsewhere in one login.
 const FETCHES: usize = 4;
 /// Where Entra ID's groups are, in place of the retired address that its tokens name.
@@ -94,8 +96,10 @@ impl Remote {
 
     /// What the provider says of itself: asked at most once an hour, and the last answer is good while it is away.
     pub(crate) async fn discovery(&self, now: OffsetDateTime) -> Result<Arc<Discovery>, SsoError> {
+        // Those who waited while it was fetched began before it failed; a clock that was set back far does not count.
+        let rests = |failed: OffsetDateTime| now - failed < AGAIN && failed - now < WAITED;
         let known = |kept: &Kept| {
-            let failed = kept.failed.as_ref().filter(|(failed, _)| now >= *failed && now - *failed < AGAIN);
+            let failed = kept.failed.as_ref().filter(|(failed, _)| rests(*failed));
             match (&kept.discovery, failed) {
                 (Some((discovery, fetched)), None) if now >= *fetched && now - *fetched < REFRESH => {
                     Some(Ok(Arc::clone(discovery)))
@@ -112,6 +116,7 @@ impl Remote {
         if let Some(known) = known(&self.kept.lock()) {
             return known;
         }
+        let begun = Instant::now();
         let fetched = self.fetch_discovery().await;
         let mut kept = self.kept.lock();
         match fetched {
@@ -122,7 +127,8 @@ impl Remote {
                 Ok(discovery)
             }
             Err(error) => {
-                kept.failed = Some((now, crate::ServerError::chain(&error)));
+                // By when it failed: what a slow failure took does not use up the pause after it.
+                kept.failed = Some((now + begun.elapsed(), crate::ServerError::chain(&error)));
                 match &kept.discovery {
                     Some((discovery, _)) => {
                         tracing::warn!(
@@ -253,6 +259,9 @@ impl Remote {
     fn wanted(&self) -> BTreeSet<&str> {
         let mut wanted = self.connector.mapping.claims();
         wanted.extend(self.connector.username.claims());
+        if wanted.contains(EMAIL) && !self.connector.email_without_verification {
+            wanted.insert(EMAIL_VERIFIED);
+        }
         wanted
     }
 

@@ -21,6 +21,7 @@ spec:
       - {claim: '[\"https://example.com/roles\"].name', roles: [dev]}
     traits: {logins: ['{{claims.preferred_username}}', deploy]}
   username: '{{claims.email}}'
+  email_without_verification: true
   allowed_hosts: [graph.microsoft.com]
   ca_file: /etc/ssl/corp.pem
   user_lifetime: 1h30m
@@ -109,6 +110,10 @@ spec:
     let local = FULL.replace("https://login.example.com/tenant", "http://127.0.0.1:9000");
     assert!(Connector::parse(&local).unwrap_err().to_string().contains("insecure_loopback"));
     assert!(Connector::parse(&format!("{local}  insecure_loopback: true\n")).is_ok());
+    let mixed = Connector::parse(&format!("{FULL}  insecure_loopback: true\n")).unwrap_err();
+    assert!(mixed.to_string().contains("the issuer is on another machine"), "{mixed}");
+    let any = Connector::parse(&FULL.replace("'team-{{", "'{{")).unwrap_err().to_string();
+    assert!(any.contains("begins with a claim"), "{any}");
     let two = format!("{FULL}  client_secret_file: /etc/s\n");
     assert!(Connector::parse(&two).unwrap_err().to_string().contains("spec.private_key_jwt"));
     let path = FULL.replace("/etc/ssl/corp.pem", "/etc/ssl/../shadow");

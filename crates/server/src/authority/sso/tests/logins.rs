@@ -237,7 +237,9 @@ async fn classes_and_factors_that_are_asked_for_have_to_be_said() {
         assert!(verdict.admit(&said, false).is_ok());
     }
     // What the user information says of it is not signed.
-    site.idp.userinfo(json!({ "sub": "24400320", "amr": ["mfa"], "email": "a@example.com" }));
+    site.idp.userinfo(
+        json!({ "sub": "24400320", "amr": ["mfa"], "email": "a@example.com", "email_verified": true }),
+    );
     claims["amr"] = json!(["pwd"]);
     site.idp.says(claims);
     site.connect(
@@ -249,4 +251,47 @@ async fn classes_and_factors_that_are_asked_for_have_to_be_said() {
     assert_eq!((admitted.user.as_str(), verdict.second_factor), ("a@example.com", false));
     site.connect("corp", "  provider_checks_second_factor: true\n").await;
     assert!(site.log_in().await.unwrap().1.second_factor);
+}
+
+#[tokio::test]
+async fn a_mail_address_counts_where_the_provider_has_verified_it_and_nowhere_else() {
+    let site = Site::new().await;
+    let answer = site.answer(&site.begin().await);
+    let said = site.claims(&answer).await.map_err(word).unwrap();
+    let more = "  username: '{{claims.email}}'\n";
+    let document = site
+        .document("corp", more)
+        .replace("claim: groups, value: auditors", "claim: email, value: '*@example.com'");
+    let connector = Connector::parse(&document).unwrap();
+    let any = Connector::parse(&format!("{document}  email_without_verification: true\n")).unwrap();
+    let address =
+        |verified: serde_json::Value| json!({ "email": "a@example.com", "email_verified": verified });
+    let bare = json!({ "email": "a@example.com" });
+    for (token, userinfo, counts) in [
+        (address(json!(true)), None, true),
+        (bare.clone(), None, false),
+        (address(json!(false)), None, false),
+        (address(json!("true")), None, false),
+        (address(json!(null)), None, false),
+        (json!({}), Some(address(json!(true))), true),
+        (json!({ "email": null }), Some(address(json!(true))), true),
+        (json!({}), Some(bare.clone()), false),
+        (bare.clone(), Some(address(json!(true))), true),
+        // Of another address than the one that is verified.
+        (bare.clone(), Some(json!({ "email_verified": true })), false),
+        (json!({ "email_verified": true }), Some(bare.clone()), false),
+    ] {
+        let object = |value: serde_json::Value| value.as_object().unwrap().clone();
+        let told = format!("{token} {userinfo:?}");
+        let said = Claims { token: object(token), userinfo: userinfo.map(object), ..said.clone() };
+        let verdict = judge(&connector, &said, |_| true);
+        assert_eq!(verdict.name.is_ok(), counts, "{told}: {:?}", verdict.name);
+        assert_eq!(verdict.roles.len(), usize::from(counts), "{told}");
+        assert_eq!(verdict.told().contains("the claim email does not count"), !counts, "{told}");
+        assert!(judge(&any, &said, |_| true).name.is_ok(), "{told}");
+    }
+    // Fetched from elsewhere it is nobody's word.
+    let mut said = said;
+    said.fetched = address(json!(true)).as_object().unwrap().clone();
+    assert!(judge(&connector, &said, |_| true).name.is_err());
 }
