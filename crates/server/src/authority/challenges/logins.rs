@@ -281,6 +281,13 @@ impl Challenges {
                 "you come by single sign-on, and log in by that alone: begin again, and choose it on the page",
             ));
         }
+        if user.origin.is_none() && means.way == Way::SingleSignOn {
+            let event = browser.event(Code::ChallengeRefused).user(user.name.as_str());
+            self.end(&browser.caller, stored, event.message("a user of this cluster's own"), now).await?;
+            return Err(Status::permission_denied(
+                "this user does not come by single sign-on: begin again, and choose another way on the page",
+            ));
+        }
         if let Err(refusal) = self.may_log_in_so(user, &asked.redirect, now) {
             let LoginRefusal { reason, .. } = refusal;
             let event = browser.event(Code::ChallengeRefused).user(user.name.as_str()).message(reason);

@@ -10,13 +10,14 @@ use sallyport_audit::Code;
 use sallyport_ca::jwt::KeySet;
 use sallyport_sal::KeyAlgorithm;
 use sallyport_sal::custody::{Custody as _, SealedCustody, SealingKey};
-use sallyport_store::{Op, Store, Stored, typed};
+use sallyport_store::{Kind as _, Op, Store, Stored, typed};
 use sallyport_wire::v1;
 use time::OffsetDateTime;
 use tonic::Status;
 
 use super::document::{ClientProof, Connector, KIND};
 use super::error::SsoError;
+use super::flow::Failure;
 use super::provider::Remote;
 use super::records::ConnectorRecord;
 use crate::ServerError;
@@ -56,6 +57,15 @@ pub(crate) struct Connectors {
 /// The name of the key by which a connector proves this cluster.
 pub(super) fn key_name(connector: &ResourceName) -> String {
     format!("sso-{connector}")
+}
+
+/// Whether a document is about other people than the one before, or gives them something else.
+fn gives_otherwise(before: &ConnectorRecord, connector: &Connector) -> bool {
+    let Ok(before) = Connector::parse(&before.yaml) else { return true };
+    before.issuer != connector.issuer
+        || before.client_id != connector.client_id
+        || before.mapping != connector.mapping
+        || before.email_without_verification != connector.email_without_verification
 }
 
 impl Connectors {
@@ -98,10 +108,24 @@ impl Connectors {
         self.check(&connector).map_err(|error| Status::invalid_argument(ServerError::chain(&error)))?;
         let now = OffsetDateTime::now_utc();
         let name = connector.name.to_string();
-        let before = self.stored(&name, now).await?;
         let record = ConnectorRecord { yaml: connector.to_yaml() };
         let mut steps = vec![op(&name, &record, None, write).map_err(|error| storage(&error))?];
         steps.extend(self.key_steps(&connector, now).await?);
+        // None is admitted by what the document said before.
+        let _changing = self.identities.change().await;
+        let before = self.stored(&name, now).await?;
+        let is_meant = match write {
+            Write::Create => false,
+            Write::Replace => true,
+            Write::Update(revision) => before.as_ref().is_some_and(|before| before.revision == revision),
+        };
+        if let Some(before) = &before
+            && is_meant
+            && gives_otherwise(&before.value, &connector)
+        {
+            let why = "the connector of single sign-on was changed";
+            self.end_users_of(caller, &name, why, now).await?;
+        }
         let revisions = self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
         let code = if before.is_some() { Code::ConnectorUpdated } else { Code::ConnectorCreated };
         let event = caller
@@ -113,12 +137,14 @@ impl Connectors {
         Ok(resource(KIND, &name, revisions.first().copied().unwrap_or_default(), None, record.yaml))
     }
 
-    /// Removes a connector. Its users stay as long as their lifetimes, since they hold certificates; none comes by it again.
+    /// Removes a connector, and with it the users who came by it, with their logins.
     pub(crate) async fn delete(&self, caller: &Caller, name: &str) -> Result<(), Status> {
         self.delegation.must_administer(caller, "Admin.DeleteResource", WRITE).await?;
         let now = OffsetDateTime::now_utc();
         let missing = || Status::not_found(format!("there is no {KIND} {}", shown(name)));
+        let _changing = self.identities.change().await;
         let before = self.stored(name, now).await?.ok_or_else(missing)?;
+        self.end_users_of(caller, name, "the connector of single sign-on was removed", now).await?;
         let mut steps = vec![typed::delete::<ConnectorRecord>(name, Some(before.revision))];
         if let Ok(name) = ResourceName::new(name) {
             let key =
@@ -142,6 +168,25 @@ impl Connectors {
         now: OffsetDateTime,
     ) -> Result<Option<Stored<ConnectorRecord>>, Status> {
         self.store.get::<ConnectorRecord>(name, now).await.map_err(|error| storage(&error))
+    }
+
+    /// The step that fails unless a connector is as it is here when the transaction is made: what it gives is decided by what the
+    /// provider said some time after the document was read.
+    ///
+    /// # Errors
+    /// [`SsoError::Changed`]: it is not so now.
+    pub(super) async fn connector_stands(
+        &self,
+        connector: &Connector,
+        now: OffsetDateTime,
+    ) -> Result<Op, Failure> {
+        let stored = self.stored(connector.name.as_str(), now).await.map_err(Failure::State)?;
+        let stored = stored.ok_or(SsoError::Changed)?;
+        if !Connector::parse(&stored.value.yaml).is_ok_and(|stands| stands == *connector) {
+            return Err(SsoError::Changed.into());
+        }
+        let key = format!("{}/{}", ConnectorRecord::KIND, connector.name);
+        Ok(Op::Check { key, revision: stored.revision })
     }
 
     /// What a document alone cannot say of itself.

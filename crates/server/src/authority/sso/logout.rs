@@ -13,6 +13,7 @@ use super::records::{LogoutRecord, SessionRecord, logout_key, session_key};
 use crate::ServerError;
 use crate::authority::caller::Caller;
 use crate::authority::identities::origins::{PersonRecord, person_key};
+use crate::authority::records::UserRecord;
 
 /// Longest logout token that is read, in bytes.
 pub(crate) const TOKEN_BYTES: usize = 16 * 1024;
@@ -73,6 +74,7 @@ impl Connectors {
             Some(key) => self.store.get::<PersonRecord>(&key, now).await.map_err(|error| state(&error))?,
             None => None,
         };
+        let mut renewed = None;
         let mut event = caller.event(Code::SsoLogout).field("connector", connector.to_owned());
         let mut events = Vec::new();
         if let Some(person) = &person {
@@ -83,9 +85,21 @@ impl Connectors {
             event = event.field("ended_logins", ended.events.len());
             steps.extend(ended.steps);
             events.extend(ended.events);
+            // Written again as it is, so that no login that was proven before, and is not open yet, fits the user's revision.
+            let record =
+                self.store.get::<UserRecord>(user.as_str(), now).await.map_err(|error| state(&error))?;
+            if let Some(record) = record {
+                let put = typed::update(user.as_str(), record.revision, &record.value, record.expires);
+                renewed = Some((steps.len(), record.value));
+                steps.push(put.map_err(|error| state(&error))?);
+            }
         }
         match self.store.backend().transact_urgent(steps, now).await {
-            Ok(_) => {}
+            Ok(revisions) => {
+                if let Some((at, user)) = renewed {
+                    self.identities.put_user(user, revisions.get(at).copied().unwrap_or_default());
+                }
+            }
             Err(StoreError::Exists { .. }) => return Err(SsoError::NotAwaited.into()),
             Err(error) => return Err(state(&error)),
         }

@@ -10,6 +10,7 @@ pub(crate) mod connectors;
 pub(crate) mod document;
 pub(crate) mod error;
 pub(crate) mod flow;
+mod lapse;
 pub(crate) mod logout;
 pub(crate) mod pages;
 pub(crate) mod people;

@@ -170,9 +170,10 @@ impl SsoPages {
         };
         let verdict = self.judge(connector, &said);
         let admitted = self.admit(browser, connector, &said, &verdict, now).await;
-        let Admitted { user, second_factor } = match admitted {
+        let Admitted { user, origin, second_factor } = match admitted {
             Ok(admitted) => admitted,
             Err(failure) => {
+                self.connectors.lapse(&browser.caller, &said, &failure, now).await?;
                 let event = with_origin(
                     browser.event(Code::SsoRefused),
                     &name,
@@ -193,6 +194,10 @@ impl SsoPages {
         let _changing = self.connectors.identities.steady().await;
         let record = self.connectors.store.get::<UserRecord>(user.as_str(), now).await;
         let record = record.map_err(|error| storage(&error))?.ok_or_else(over)?;
+        // Since the admission an administrator may have removed the user, and made another of the name.
+        if record.value.origin.as_ref() != Some(&origin) {
+            return Err(over());
+        }
         let means = Means { way: Way::SingleSignOn, factor: None, second_factor, user_verified: false };
         let who = (&record.value, record.revision);
         self.challenges.login_proven(browser, stored, who, means, Vec::new(), now).await

@@ -20,11 +20,15 @@ use crate::authority::scim::admission::Admission;
 
 /// Longest text of a subject in an event.
 const SHOWN: usize = 255;
+/// Names that no person gets: what is said of them is read as said of the machine or of this service.
+const RESERVED: [&str; 2] = ["auth", "root"];
 
 /// A person who may log in now.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     pub(crate) user: UserName,
+    /// Who the user is, as it was admitted.
+    pub(crate) origin: Origin,
     pub(crate) second_factor: bool,
 }
 
@@ -47,15 +51,32 @@ impl Connectors {
         let name = match person {
             // What the provider calls them now does not matter: it is the same person.
             Some(person) => person.value.user,
-            None => verdict
-                .name
-                .clone()
-                .map_err(|reason| SsoError::NoName { template: connector.username.to_string(), reason })?,
+            None => {
+                let none = |reason| SsoError::NoName { template: connector.username.to_string(), reason };
+                let called = verdict.name.clone().map_err(none)?;
+                self.new_name(&called)?
+            }
         };
         let owner = self.store.get::<NameRecord>(name.as_str(), now).await.map_err(|error| state(&error))?;
         let before = self.store.get::<UserRecord>(name.as_str(), now).await.map_err(|error| state(&error))?;
         check_free(&name, key, owner.as_ref(), before.as_ref())?;
         Ok(Whose { name, owner, before })
+    }
+
+    /// The name of a person who has none yet: in lower case, so that no two differ by case alone.
+    fn new_name(&self, called: &UserName) -> Result<UserName, SsoError> {
+        let folded = called.as_str().to_lowercase();
+        let taken = |owner: &str| SsoError::NameTaken { name: folded.clone(), owner: owner.to_owned() };
+        if RESERVED.contains(&folded.as_str()) {
+            return Err(taken("nobody: no person may be called so"));
+        }
+        let is_alike =
+            |user: &UserRecord| user.name.as_str() != folded && user.name.as_str().to_lowercase() == folded;
+        if let Some(user) = self.identities.users(is_alike).first() {
+            return Err(taken(&format!("the user {}, whose name differs by case alone", user.name)));
+        }
+        UserName::new(folded.clone())
+            .map_err(|error| SsoError::NoName { template: folded.clone(), reason: error.to_string() })
     }
 
     /// The name that a person would have, without making them a user.
@@ -89,6 +110,7 @@ impl Connectors {
         let _changing = self.identities.change().await;
         let key = person_key(&claims.identity.issuer, &claims.identity.subject);
         let Whose { name, owner, before } = self.whose(connector, &key, verdict, now).await?;
+        let connector_stands = self.connector_stands(connector, now).await?;
         let called = verdict.name.as_ref().ok();
         let admission = self.provisioning.admission(&connector.name, called, &name, now).await;
         let provisioned = match admission.map_err(Failure::State)? {
@@ -102,15 +124,16 @@ impl Connectors {
             }
         };
         let expires = now + connector.user_lifetime;
+        let origin = Origin {
+            connector: connector.name.to_string(),
+            issuer: claims.identity.issuer.clone(),
+            subject: claims.identity.subject.clone(),
+        };
         let user = UserRecord {
             name: name.clone(),
             roles: verdict.roles.clone(),
             traits: verdict.traits.clone(),
-            origin: Some(Origin {
-                connector: connector.name.to_string(),
-                issuer: claims.identity.issuer.clone(),
-                subject: claims.identity.subject.clone(),
-            }),
+            origin: Some(origin.clone()),
         };
         let put = match &before {
             Some(before) => typed::update(name.as_str(), before.revision, &user, Some(expires)),
@@ -125,6 +148,7 @@ impl Connectors {
             last_login: now,
         };
         steps.push(typed::put(&key, &record, None).map_err(|error| state(&error))?);
+        steps.push(connector_stands);
         steps.extend(provisioned);
         if owner.is_none() {
             // The first time: what another of the name has left, such as a link, opens nothing.
@@ -159,7 +183,7 @@ impl Connectors {
         if !events.is_empty() {
             self.journal.record(events).await.map_err(Failure::State)?;
         }
-        Ok(Admitted { user: name, second_factor: verdict.second_factor })
+        Ok(Admitted { user: name, origin, second_factor: verdict.second_factor })
     }
 }
 

@@ -180,6 +180,10 @@ async fn a_logout_at_the_provider_ends_the_logins_here() {
         mine.list_nodes(v1::ListNodesRequest::default()).await.map(drop)
     };
     list(&alice).await.unwrap();
+    let begun = pages.begin().await;
+    let away = pages.send(&begun.id, "corp").await.unwrap();
+    let answer = Browser::default().through(&away.url, "1").await;
+    let proven = pages.answer(&answer, &away.binding).await.unwrap();
     let issuer = provider.issuer.clone();
     let (token, ()) = tokio::join!(told.token(), browser.log_out(&issuer));
     let request = |token: &str| v1::WebSsoLogoutRequest {
@@ -187,11 +191,16 @@ async fn a_logout_at_the_provider_ends_the_logins_here() {
         connector: "corp".to_owned(),
         logout_token: token.to_owned(),
     };
-    let forged = format!("{}x", &token[..token.len() - 1]);
-    assert_eq!(
-        pages.web.clone().sso_logout(request(&forged)).await.unwrap_err().code(),
-        Code::InvalidArgument
-    );
+    // One character of the signature, and one of what is signed.
+    let (signed, signature) = token.rsplit_once('.').unwrap();
+    let payload = signed.len() - signed.rsplit_once('.').unwrap().1.len();
+    for at in [token.len() - signature.len() / 2, (payload + signed.len()) / 2] {
+        let mut forged = token.clone().into_bytes();
+        forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
+        let forged = String::from_utf8(forged).unwrap();
+        let status = pages.web.clone().sso_logout(request(&forged)).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{at}");
+    }
     list(&alice).await.unwrap();
     pages.web.clone().sso_logout(request(&token)).await.unwrap();
     until("the login has ended", async || list(&alice).await.err().map(drop)).await;
@@ -199,7 +208,10 @@ async fn a_logout_at_the_provider_ends_the_logins_here() {
     let status = pages.web.clone().sso_logout(request(&token)).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument, "a token is taken once");
     assert_eq!(events(&mut cluster.admin().await, "SP1052I").await.len(), 1);
-    assert_eq!(events(&mut cluster.admin().await, "SP1052W").await.len(), 2);
+    assert_eq!(events(&mut cluster.admin().await, "SP1052W").await.len(), 3);
+    // What was proven before the logout opens no login after it.
+    let status = pages.finish(&begun, &proven.redirect).await.map(drop).unwrap_err();
+    assert_eq!(status.code(), Code::Aborted, "{status:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -167,6 +167,28 @@ impl Idp {
         self.token_by(signer.as_ref(), claims)
     }
 
+    /// The token without `sub`, signed again.
+    pub(super) fn unnamed(&self, token: String) -> String {
+        use data_encoding::BASE64URL_NOPAD;
+        let parts: Vec<&str> = token.split('.').collect();
+        let payload = BASE64URL_NOPAD.decode(parts[1].as_bytes()).unwrap();
+        let mut claims: Map<String, Value> = serde_json::from_slice(&payload).unwrap();
+        claims.remove("sub").unwrap();
+        let payload = BASE64URL_NOPAD.encode(&serde_json::to_vec(&claims).unwrap());
+        let signed = format!("{}.{payload}", parts[0]);
+        let signer = Arc::clone(self.state.lock().keys.last().unwrap());
+        let der = signer.sign(signed.as_bytes()).unwrap();
+        // Two integers in a sequence (RFC 3279 section 2.2.3) become two numbers of 32 bytes (RFC 7518 section 3.4).
+        let (mut signature, mut rest) = (Vec::new(), &der[2..]);
+        for _ in 0..2 {
+            let (number, after) = rest[2..].split_at(usize::from(rest[1]));
+            let digits = &number[number.len().saturating_sub(32)..];
+            signature.extend(std::iter::repeat_n(0, 32 - digits.len()).chain(digits.iter().copied()));
+            rest = after;
+        }
+        format!("{signed}.{}", BASE64URL_NOPAD.encode(&signature))
+    }
+
     fn token_by(&self, signer: &dyn Signer, mut claims: Map<String, Value>) -> String {
         let mut text = |name: &str, default: &str| match claims.remove(name) {
             Some(Value::String(text)) => text,

@@ -6,7 +6,9 @@ use sallyport_wire::v1::admin_server::Admin as _;
 use serde_json::json;
 use tonic::Request;
 
+use super::super::error::SsoError;
 use super::*;
+use crate::authority::records::UserRecord;
 use crate::authority::streams::Line;
 
 fn local<T>(message: T) -> Request<T> {
@@ -21,6 +23,24 @@ fn name(text: &str) -> UserName {
 }
 
 impl Site {
+    async fn user_stored(&self, called: &str) -> Option<sallyport_store::Stored<UserRecord>> {
+        self.authority.services.store.get::<UserRecord>(called, now()).await.unwrap()
+    }
+
+    /// A login of a user that is open.
+    async fn opened_login(&self, called: &str) -> uuid::Uuid {
+        let id = uuid::Uuid::new_v4();
+        let until = now() + time::Duration::hours(1);
+        let step = crate::authority::identities::logins::open_login(&name(called), id, until).unwrap();
+        self.authority.services.store.backend().transact(vec![step], now()).await.unwrap();
+        id
+    }
+
+    fn login_ended(&self, id: uuid::Uuid) -> bool {
+        let target = sallyport_access::LockTarget::LoginId(id);
+        self.authority.services.policy.cache().locks.iter().any(|lock| lock.target == target)
+    }
+
     async fn person(&self, subject: &str, called: &str, groups: &[&str]) -> Result<String, &'static str> {
         self.idp.says(super::person(subject, called, groups));
         self.log_in().await.map(|(admitted, _)| admitted.user.to_string())
@@ -56,6 +76,12 @@ async fn a_person_is_a_subject_and_no_name_makes_another_of_them() {
     let answer = other.answer(&other.begin().await);
     let claims = other.claims(&answer).await.map_err(word).unwrap();
     assert_eq!(site.admit(&claims, now()).await.map(drop).unwrap_err(), "name_taken");
+    // Names that are read as another's.
+    assert_eq!(site.person("5", "Carol", &["ops-eu"]).await.unwrap(), "carol");
+    site.local_user("Dave").await.unwrap();
+    for alike in ["dave", "DAVE", "root", "Auth"] {
+        assert_eq!(site.person("6", alike, &["ops-eu"]).await.unwrap_err(), "name_taken", "{alike}");
+    }
     // A name that is none.
     assert_eq!(site.person("4", "no name", &["ops-eu"]).await.unwrap_err(), "no_name");
     site.idp.says(json!({ "sub": "4", "groups": ["ops-eu"] }));
@@ -152,18 +178,8 @@ async fn a_logout_at_the_provider_ends_the_logins_here_once_and_of_its_person_al
         site.idp.says(claims);
         site.log_in().await.unwrap();
     }
-    let services = &site.authority.services;
-    let open = async |called: &str| {
-        let id = uuid::Uuid::new_v4();
-        let until = now() + time::Duration::hours(1);
-        let step = crate::authority::identities::logins::open_login(&name(called), id, until).unwrap();
-        services.store.backend().transact(vec![step], now()).await.unwrap();
-        id
-    };
-    let locked = |id: uuid::Uuid| {
-        let target = sallyport_access::LockTarget::LoginId(id);
-        services.policy.cache().locks.iter().any(|lock| lock.target == target)
-    };
+    let open = async |called: &str| site.opened_login(called).await;
+    let locked = |id: uuid::Uuid| site.login_ended(id);
     let (alice, bob) = (open("alice").await, open("bob").await);
     let told = async |token: &str| site.connectors().log_out(&CALLER, "corp", token).await;
     // Forged, or for another purpose.
@@ -188,11 +204,10 @@ async fn a_logout_at_the_provider_ends_the_logins_here_once_and_of_its_person_al
     assert_eq!(told(&token).await.unwrap_err().code(), tonic::Code::InvalidArgument);
     assert!(!locked(alice));
     // By its session alone; and of a person that is not known here nothing shows.
-    let by_session = said(&site, |claims| {
-        claims["sub"] = json!("2");
+    let by_session = site.idp.unnamed(said(&site, |claims| {
         claims["sid"] = json!("s2");
         claims["jti"] = json!("j2");
-    });
+    }));
     told(&by_session).await.unwrap();
     assert!(locked(bob) && !locked(alice));
     told(&said(&site, |claims| {
@@ -205,4 +220,74 @@ async fn a_logout_at_the_provider_ends_the_logins_here_once_and_of_its_person_al
     site.connect("corp", "").await;
     let status = told(&said(&site, |claims| claims["jti"] = json!("j4"))).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::FailedPrecondition, "{status:?}");
+}
+
+#[tokio::test]
+async fn what_was_proven_before_a_logout_does_not_fit_the_user_after_it() {
+    let site = Site::with("  logout: back-channel\n").await;
+    site.person("1", "alice", &["ops-eu"]).await.unwrap();
+    let before = site.user_stored("alice").await.unwrap();
+    site.connectors().log_out(&CALLER, "corp", &said(&site, |_| ())).await.unwrap();
+    let after = site.user_stored("alice").await.unwrap();
+    assert!(after.revision > before.revision, "a login checks the revision that it was proven at");
+    assert_eq!((after.value, after.expires), (before.value, before.expires));
+    assert!(site.authority.services.identities.user(&name("alice")).is_some());
+}
+
+#[tokio::test]
+async fn a_person_whom_the_provider_gives_nothing_any_more_is_no_user_and_their_login_ends() {
+    let site = Site::new().await;
+    site.person("1", "alice", &["ops-eu"]).await.unwrap();
+    site.person("2", "bob", &["ops-eu"]).await.unwrap();
+    let (alice, bob) = (site.opened_login("alice").await, site.opened_login("bob").await);
+    site.idp.says(super::person("1", "alice", &[]));
+    let answer = site.answer(&site.begin().await);
+    let said = site.claims(&answer).await.map_err(word).unwrap();
+    let lapse = async |error: SsoError| {
+        site.connectors().lapse(&CALLER, &said, &Failure::from(error), now()).await.unwrap();
+    };
+    // What says nothing of the person's roles.
+    lapse(SsoError::NotAwaited).await;
+    lapse(SsoError::NoSecondFactor { said: String::new() }).await;
+    assert!(!site.login_ended(alice) && site.user_stored("alice").await.is_some());
+    lapse(SsoError::NoRoles { trace: String::new() }).await;
+    assert!(site.login_ended(alice) && site.user_stored("alice").await.is_none());
+    assert!(site.authority.services.identities.user(&name("alice")).is_none());
+    assert!(!site.login_ended(bob) && site.user_stored("bob").await.is_some());
+    // The name stays the person's.
+    assert_eq!(site.person("3", "alice", &["ops-eu"]).await.unwrap_err(), "name_taken");
+    assert_eq!(site.person("1", "alice", &["ops-eu"]).await.unwrap(), "alice");
+    lapse(SsoError::NotProvisioned { connector: "corp".to_owned(), name: "alice".to_owned() }).await;
+    assert!(site.user_stored("alice").await.is_none());
+}
+
+#[tokio::test]
+async fn a_connector_that_changes_or_goes_ends_its_users_and_admits_none_by_what_it_was() {
+    let site = Site::new().await;
+    site.person("1", "alice", &["ops-eu"]).await.unwrap();
+    let login = site.opened_login("alice").await;
+    site.connect("corp", "  title: Another\n").await;
+    assert!(
+        !site.login_ended(login) && site.user_stored("alice").await.is_some(),
+        "the same people get the same"
+    );
+    let answer = site.answer(&site.begin().await);
+    let said = site.claims(&answer).await.map_err(word).unwrap();
+    let remote = site.remote().await;
+    let verdict = judge(remote.connector(), &said, |_| true);
+    let narrower = Connector::parse(&site.document("corp", "").replace("'ops-*'", "none")).unwrap();
+    site.connectors().write(&Caller::LocalAdmin, narrower, Write::Replace).await.unwrap();
+    assert!(site.login_ended(login) && site.user_stored("alice").await.is_none());
+    // A login that was at the provider meanwhile.
+    let late = async || {
+        let late = site.connectors().admit(&CALLER, remote.connector(), &said, &verdict, now()).await;
+        late.map(drop).map_err(word)
+    };
+    assert_eq!(late().await.unwrap_err(), "connector_changed");
+    site.connect("corp", "").await;
+    site.person("1", "alice", &["ops-eu"]).await.unwrap();
+    let login = site.opened_login("alice").await;
+    site.connectors().delete(&Caller::LocalAdmin, "corp").await.unwrap();
+    assert!(site.login_ended(login) && site.user_stored("alice").await.is_none());
+    assert_eq!(late().await.unwrap_err(), "connector_changed");
 }
