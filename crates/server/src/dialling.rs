@@ -1,7 +1,7 @@
 //! Connections that the services make: TCP with the settings that all have, and TLS over it.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +41,62 @@ pub(crate) async fn dial(address: &HostPort) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
+/// As [`dial`], but only where every address of the name is public. What is connected to is what was judged.
+pub(crate) async fn dial_outside(address: &HostPort) -> io::Result<TcpStream> {
+    let connect = async {
+        let found = addresses(address).await?;
+        if let Some(inside) = found.iter().find(|found| is_inside(found.ip())) {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("{} is at {}, which is no public address", address.host, inside.ip()),
+            ));
+        }
+        TcpStream::connect(found.as_slice()).await
+    };
+    let stream = tokio::time::timeout(CONNECT_TIMEOUT, connect).await.map_err(|_| {
+        io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("no answer from {address} within {CONNECT_TIMEOUT:?}"),
+        )
+    })??;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Where a name leads.
+pub(crate) async fn addresses(address: &HostPort) -> io::Result<Vec<SocketAddr>> {
+    Ok(tokio::net::lookup_host((address.host.as_str(), address.port)).await?.collect())
+}
+
+/// Whether an address is of this machine or of a network that is not the Internet (RFC 6890): there services answer to those who
+/// reach them, such as a cloud's metadata.
+pub(crate) fn is_inside(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            let [a, b, ..] = v4.octets();
+            v4.is_loopback()
+                || v4.is_private()
+                || v4.is_link_local()
+                || v4.is_broadcast()
+                || v4.is_multicast()
+                || a == 0
+                || (a == 100 && (64..128).contains(&b))
+        }
+        IpAddr::V6(v6) => {
+            let [first, second, .., high, low] = v6.segments();
+            // RFC 6052: an address of IPv4 in one of IPv6.
+            let embeds = v6.to_ipv4_mapped().is_some() || (first, second) == (0x64, 0xff9b);
+            let embedded = Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
+            v6.is_loopback()
+                || v6.is_unspecified()
+                || v6.is_multicast()
+                || v6.is_unique_local()
+                || v6.is_unicast_link_local()
+                || (embeds && is_inside(embedded.into()))
+        }
+    }
+}
+
 /// TLS over `io` as a client.
 pub(crate) async fn handshake<T: Io>(
     io: T,
@@ -58,4 +114,38 @@ pub(crate) async fn handshake<T: Io>(
             Some(refusal) => io::Error::new(error.kind(), refusal.to_string()),
             None => error,
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn addresses_that_are_not_of_the_internet_are_inside() {
+        for inside in [
+            "127.0.0.1",
+            "0.0.0.0",
+            "10.1.2.3",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.100.100.200",
+            "::1",
+            "::",
+            "fd00:ec2::254",
+            "fe80::1",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+            "64:ff9b::a00:1",
+        ] {
+            assert!(is_inside(inside.parse().unwrap()), "{inside}");
+        }
+        for outside in
+            ["1.1.1.1", "100.128.0.1", "172.32.0.1", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"]
+        {
+            assert!(!is_inside(outside.parse().unwrap()), "{outside}");
+        }
+        let refused = dial_outside(&"localhost:1".parse().unwrap()).await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{refused}");
+    }
 }

@@ -151,19 +151,76 @@ pub(crate) fn read_private(path: &Path) -> Result<Option<Vec<u8>>, ServerError> 
         Err(source) => return Err(failed(source)),
     };
     // Of the file that is read, whatever is at the path by now.
-    let mode = file.metadata().map_err(failed)?.mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(ServerError::BadState {
-            path: path.to_owned(),
-            problem: format!("others may read this file (mode {mode:03o})"),
-            fix: format!(
-                "if no other user has read it, run: chmod 600 {}; else replace it (a host: remove it and join again)",
-                path.display()
-            ),
-        });
-    }
+    check_private(path, file.metadata().map_err(failed)?.mode())?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(failed)?;
+    Ok(Some(bytes))
+}
+
+fn check_private(path: &Path, mode: u32) -> Result<(), ServerError> {
+    let mode = mode & 0o777;
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    Err(ServerError::BadState {
+        path: path.to_owned(),
+        problem: format!("others may read this file (mode {mode:03o})"),
+        fix: format!(
+            "if no other user has read it, run: chmod 600 {}; else replace it (a host: remove it and join again)",
+            path.display()
+        ),
+    })
+}
+
+/// A file that an administrator's document or the configuration names. Which file that is decides the author of the document, who may
+/// not be an administrator of the machine.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Named<'a> {
+    /// Most bytes that it may have.
+    pub(crate) limit: u64,
+    /// Others of the machine may not read it.
+    pub(crate) private: bool,
+    /// It is not in this directory, wherever links lead.
+    pub(crate) apart: Option<&'a Path>,
+}
+
+/// Reads a regular file of so many bytes at most: no device and no pipe, which may give bytes for ever or none, and nothing that the
+/// system says of its processes and settings. `None` when there is none.
+///
+/// # Errors
+/// It is none that may be read so, or it cannot be read.
+pub(crate) fn read_named(path: &Path, named: Named<'_>) -> Result<Option<Vec<u8>>, ServerError> {
+    let failed = |source| ServerError::File { action: "read", path: path.to_owned(), source };
+    let refused = |problem: &str| failed(io::Error::other(problem.to_owned()));
+    let real = match fs::canonicalize(path) {
+        Ok(real) => real,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(failed(source)),
+    };
+    let is_shared_memory = real.starts_with("/dev/shm");
+    if ["/proc", "/sys", "/dev"].iter().any(|system| real.starts_with(system)) && !is_shared_memory {
+        return Err(refused("it is the system's own, and no file"));
+    }
+    if let Some(apart) = named.apart
+        && real.starts_with(fs::canonicalize(apart).map_err(failed)?)
+    {
+        return Err(refused("it is in the authority's own directory, of which nothing is sent to others"));
+    }
+    // A pipe that has come to be there is not waited for, and a link not followed.
+    let flags = (rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW).bits();
+    let file = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(&real).map_err(failed)?;
+    let about = file.metadata().map_err(failed)?;
+    if !about.is_file() {
+        return Err(refused("it is no regular file"));
+    }
+    if named.private {
+        check_private(path, about.mode())?;
+    }
+    let mut bytes = Vec::new();
+    file.take(named.limit + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > named.limit {
+        return Err(refused(&format!("it has more than {} bytes", named.limit)));
+    }
     Ok(Some(bytes))
 }
 

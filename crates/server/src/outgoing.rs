@@ -17,7 +17,8 @@ use sallyport_ca::tls::outside::outside_client_config;
 use tokio_rustls::rustls::ClientConfig;
 
 use crate::config::Endpoint;
-use crate::dialling::{BoxIo, dial, handshake};
+use crate::dialling::{BoxIo, dial, dial_outside, handshake};
+use crate::files::Named;
 use crate::{ServerError, files};
 
 /// Where systems keep the CAs that they trust, the first that is there; the variable `SSL_CERT_FILE` names another.
@@ -29,6 +30,9 @@ const SYSTEM_ROOTS: [&str; 4] = [
 ];
 /// Most bytes of an answer's status line and headers.
 const HEAD_BYTES: usize = 64 * 1024;
+/// Longest file of a secret, and of CAs, in bytes.
+const SECRET_BYTES: u64 = 64 * 1024;
+const ROOTS_BYTES: u64 = 4 * 1024 * 1024;
 /// Most headers of an answer.
 const HEADERS: usize = 100;
 
@@ -41,6 +45,15 @@ pub(crate) struct Bounds {
     pub(crate) body: usize,
     /// Of another answer's body so much is read, and what fails of it is no error of its own.
     pub(crate) refusal: usize,
+}
+
+/// Which servers are reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Every one: an administrator has named it.
+    Named,
+    /// Only one whose addresses are all public: another party has named it, and means nothing of this network by it.
+    Public,
 }
 
 /// An answer, of whatever class.
@@ -105,17 +118,32 @@ pub(crate) async fn send(
     request: Request<Full<Bytes>>,
     bounds: Bounds,
 ) -> Result<Answer, OutgoingError> {
+    send_within(Reach::Named, endpoint, ca_file, request, bounds).await
+}
+
+/// As [`send`], to a server that `reach` takes in.
+///
+/// # Errors
+/// As [`send`].
+pub(crate) async fn send_within(
+    reach: Reach,
+    endpoint: &Endpoint,
+    ca_file: Option<&Path>,
+    request: Request<Full<Bytes>>,
+    bounds: Bounds,
+) -> Result<Answer, OutgoingError> {
     let tls = match endpoint.secure {
         true => Some(Arc::new(trusted(ca_file).await.map_err(OutgoingError::Roots)?)),
         false => None,
     };
-    match tokio::time::timeout(bounds.patience, exchange(endpoint, tls, request, bounds)).await {
+    match tokio::time::timeout(bounds.patience, exchange(reach, endpoint, tls, request, bounds)).await {
         Ok(done) => done,
         Err(_) => Err(OutgoingError::Late { address: endpoint.authority(), patience: bounds.patience }),
     }
 }
 
 async fn exchange(
+    reach: Reach,
     endpoint: &Endpoint,
     tls: Option<Arc<ClientConfig>>,
     request: Request<Full<Bytes>>,
@@ -124,7 +152,11 @@ async fn exchange(
     let unreached = |source| OutgoingError::Unreached { address: endpoint.authority(), source };
     let broken =
         |source: hyper::Error| OutgoingError::Broken { address: endpoint.authority(), source: source.into() };
-    let tcp = dial(&endpoint.address).await.map_err(unreached)?;
+    let tcp = match reach {
+        Reach::Named => dial(&endpoint.address).await,
+        Reach::Public => dial_outside(&endpoint.address).await,
+    };
+    let tcp = tcp.map_err(unreached)?;
     let io: BoxIo = match tls {
         Some(config) => Box::new(handshake(tcp, config, &endpoint.address.host).await.map_err(unreached)?),
         None => Box::new(tcp),
@@ -176,8 +208,20 @@ async fn read(
 /// # Errors
 /// It is not there, others may read it, it is not text, or it was not read in time.
 pub(crate) async fn secret(path: &Path, patience: Duration) -> io::Result<String> {
-    let from = path.to_owned();
-    let reading = tokio::task::spawn_blocking(move || read_secret(&from));
+    secret_apart(path, None, patience).await
+}
+
+/// As [`secret`], of a file that is not in a directory, wherever links lead.
+///
+/// # Errors
+/// As [`secret`], and the file is there.
+pub(crate) async fn secret_apart(
+    path: &Path,
+    apart: Option<&Path>,
+    patience: Duration,
+) -> io::Result<String> {
+    let (from, apart) = (path.to_owned(), apart.map(Path::to_owned));
+    let reading = tokio::task::spawn_blocking(move || read_secret(&from, apart.as_deref()));
     match tokio::time::timeout(patience, reading).await {
         Ok(read) => read.map_err(io::Error::other)?,
         Err(_) => {
@@ -187,9 +231,9 @@ pub(crate) async fn secret(path: &Path, patience: Duration) -> io::Result<String
     }
 }
 
-fn read_secret(path: &Path) -> io::Result<String> {
+fn read_secret(path: &Path, apart: Option<&Path>) -> io::Result<String> {
     let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{} is not there", path.display()));
-    let bytes = files::read_private(path)
+    let bytes = files::read_named(path, Named { limit: SECRET_BYTES, private: true, apart })
         .map_err(|error| io::Error::other(ServerError::chain(&error)))?
         .ok_or_else(missing)?;
     String::from_utf8(bytes).map_err(|_| io::Error::other(format!("{} is not UTF-8", path.display())))
@@ -203,7 +247,9 @@ async fn trusted(ca_file: Option<&Path>) -> io::Result<ClientConfig> {
             None => system_roots()?,
         };
         let named = |problem: String| io::Error::other(format!("{}: {problem}", path.display()));
-        let roots = std::fs::read(&path).map_err(|error| named(error.to_string()))?;
+        let roots = files::read_named(&path, Named { limit: ROOTS_BYTES, private: false, apart: None })
+            .map_err(|error| io::Error::other(ServerError::chain(&error)))?
+            .ok_or_else(|| named("it is not there".to_owned()))?;
         outside_client_config(&roots).map_err(|error| named(error.to_string()))
     });
     read.await.map_err(io::Error::other)?
@@ -223,26 +269,35 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_secret_that_does_not_come_keeps_no_connection_waiting() {
+    async fn what_is_no_file_of_a_secret_is_not_read_and_not_waited_for() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("token");
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &path,
-            rustix::fs::FileType::Fifo,
-            rustix::fs::Mode::from_raw_mode(0o600),
-            0,
-        )
-        .unwrap();
-        // Opening it waits until another opens it to write, which happens only after this thread has gone on.
-        let reading = tokio::spawn({
-            let path = path.clone();
-            async move { secret(&path, Duration::from_secs(10)).await }
-        });
-        tokio::task::yield_now().await;
-        let written = tokio::task::spawn_blocking(move || std::fs::write(path, "secret\n"));
-        let (read, written) = tokio::join!(reading, written);
-        written.unwrap().unwrap();
-        assert_eq!(read.unwrap().unwrap(), "secret\n");
+        let at = |name: &str| directory.path().join(name);
+        let read = async |path: PathBuf| {
+            let apart = directory.path().join("data");
+            let read = secret_apart(&path, Some(&apart), Duration::from_secs(60)).await;
+            read.map_err(|error| error.to_string())
+        };
+        let write = |name: &str, text: &[u8]| files::write_private(&at(name), text).unwrap();
+        std::fs::create_dir(at("data")).unwrap();
+        write("token", b"secret\n");
+        assert_eq!(read(at("token")).await.unwrap(), "secret\n");
+        // Opening it would wait until another opens it to write.
+        let pipe = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600));
+        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), pipe.0, pipe.1, 0).unwrap();
+        write("long", &vec![b'x'; 70_000]);
+        write("data/key", b"the authority's");
+        std::os::unix::fs::symlink(at("data/key"), at("link")).unwrap();
+        for (path, problem) in [
+            (at("pipe"), "no regular file"),
+            (at("long"), "more than 65536 bytes"),
+            (at("data/key"), "the authority's own directory"),
+            (at("link"), "the authority's own directory"),
+            (at("none"), "is not there"),
+            (PathBuf::from("/dev/zero"), "the system's own"),
+            (PathBuf::from("/proc/self/environ"), "the system's own"),
+        ] {
+            let told = read(path).await.unwrap_err();
+            assert!(told.contains(problem), "{told}");
+        }
     }
 }

@@ -37,8 +37,9 @@ pub(super) struct Proof {
 }
 
 /// Reads the secret of a client. A file that is none, such as another program's key, is not sent to anybody.
-pub(super) async fn secret(path: &Path) -> Result<Zeroizing<String>, SsoError> {
-    let text = Zeroizing::new(outgoing::secret(path, PATIENCE).await.map_err(SsoError::Secret)?);
+pub(super) async fn secret(path: &Path, apart: &Path) -> Result<Zeroizing<String>, SsoError> {
+    let text = outgoing::secret_apart(path, Some(apart), PATIENCE).await.map_err(SsoError::Secret)?;
+    let text = Zeroizing::new(text);
     let secret = text.strip_suffix('\n').unwrap_or(&text);
     let secret = secret.strip_suffix('\r').unwrap_or(secret);
     if !(1..=SECRET_BYTES).contains(&secret.len()) || !secret.bytes().all(|byte| byte.is_ascii_graphic()) {

@@ -189,7 +189,7 @@ impl Connectors {
         match &connector.proof {
             ClientProof::SecretFile(path) => {
                 self.check_file(path)?;
-                Ok(Credential::Secret(secret(path).await?))
+                Ok(Credential::Secret(secret(path, &self.config.data_dir).await?))
             }
             ClientProof::Key(algorithm) => {
                 let name = key_name(&connector.name);

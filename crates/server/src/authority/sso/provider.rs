@@ -21,7 +21,9 @@ use super::claims::{Claims, EMAIL, EMAIL_VERIFIED, check_class};
 use super::client::{Credential, form, prove};
 use super::document::{Connector, endpoint};
 use super::error::SsoError;
-use crate::outgoing::{self, Bounds};
+use crate::config::{Endpoint, HostPort};
+use crate::dialling::{addresses, is_inside};
+use crate::outgoing::{self, Bounds, Reach};
 
 /// One answer of a provider takes so long at most.
 /// Unit tests wait for answers that never come.
@@ -162,7 +164,7 @@ impl Remote {
         Ok(discovery)
     }
 
-    fn address(&self, what: &'static str, url: &str) -> Result<crate::config::Endpoint, SsoError> {
+    fn address(&self, what: &'static str, url: &str) -> Result<Endpoint, SsoError> {
         endpoint(url, self.connector.insecure_loopback).map_err(|reason| SsoError::Address {
             what,
             url: said(url),
@@ -408,6 +410,20 @@ impl Remote {
         Ok(answer.body)
     }
 
+    /// A server that the provider's documents name, and the administrator does not, is asked where it is on the Internet, or the
+    /// provider itself is not.
+    pub(super) async fn reach(&self, address: &HostPort) -> Reach {
+        let issuer = Endpoint::parse(&self.connector.issuer).map(|issuer| issuer.address);
+        let Ok(issuer) = issuer else { return Reach::Public };
+        if address.host == issuer.host || self.connector.allowed_hosts.contains(address) {
+            return Reach::Named;
+        }
+        match tokio::time::timeout(PATIENCE, addresses(&issuer)).await {
+            Ok(Ok(found)) if found.iter().any(|found| is_inside(found.ip())) => Reach::Named,
+            _ => Reach::Public,
+        }
+    }
+
     async fn ask(
         &self,
         what: &'static str,
@@ -441,7 +457,8 @@ impl Remote {
         let request =
             request.body(Full::new(Bytes::from(body))).map_err(|error| unreadable(error.to_string()))?;
         let bounds = Bounds { patience: PATIENCE, body: limit, refusal: REFUSAL_BYTES };
-        outgoing::send(&found, self.connector.ca_file.as_deref(), request, bounds)
+        let reach = self.reach(&found.address).await;
+        outgoing::send_within(reach, &found, self.connector.ca_file.as_deref(), request, bounds)
             .await
             .map_err(|source| SsoError::Asked { what, url: said(url), source })
     }

@@ -214,3 +214,31 @@ async fn groups_that_are_elsewhere_are_fetched_from_allowed_hosts_and_are_never_
     site.idp.replies("/getMemberObjects", Reply::Json(403, json!({})));
     assert_eq!(site.log_in().await.map(drop).unwrap_err(), "claim_elsewhere");
 }
+
+#[tokio::test]
+async fn what_a_providers_documents_name_is_asked_inside_only_where_the_provider_is_or_the_administrator_says()
+ {
+    use crate::outgoing::Reach;
+    let site = Site::empty().await;
+    let away = site
+        .document("corp", "  allowed_hosts: ['10.0.0.9:80']\n")
+        .replace("  insecure_loopback: true\n", "")
+        .replace(site.idp.issuer(), "https://192.0.2.1");
+    let (away, here) = (remote_of(&away), remote_of(&site.document("corp", "")));
+    for (address, from_away) in [
+        ("192.0.2.1:8443", Reach::Named),
+        ("10.0.0.9:80", Reach::Named),
+        ("10.0.0.9:81", Reach::Public),
+        ("169.254.169.254:80", Reach::Public),
+        ("localhost:80", Reach::Public),
+        ("198.51.100.1:443", Reach::Public),
+    ] {
+        let address = address.parse().unwrap();
+        assert_eq!(away.reach(&address).await, from_away, "{address}");
+        assert_eq!(here.reach(&address).await, Reach::Named, "{address}");
+    }
+}
+
+fn remote_of(document: &str) -> Remote {
+    Remote::new(Connector::parse(document).unwrap())
+}
