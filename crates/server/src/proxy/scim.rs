@@ -3,7 +3,7 @@
 //! The proxy reads no more of a request than it takes to bound and to carry it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -16,29 +16,38 @@ use sallyport_wire::v1;
 use tracing::warn;
 
 use super::peer::Peer;
+use super::web::limits::{Bounds, Limits};
 use crate::member::authority_client::AuthorityClient;
 use crate::routes::Routes;
 
 const BASE: &str = "/scim/v2";
 /// How long a client has for its body.
-const BODY_TIME: Duration = Duration::from_secs(30);
+const BODY_TIME: Duration = Duration::from_secs(10);
 /// How long the authority has for an answer.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// Longest bearer token and longest header, in bytes.
 const LONGEST_HEADER_BYTES: usize = 1024;
-/// Requests that are under way at a time: each may hold a body and an answer of megabytes.
+/// Requests of one address at a time, of all addresses at a time, and of one address in a minute. A provider fills a directory by some
+/// requests at a time.
+const BOUNDS: Bounds = Bounds { in_a_minute: 6_000, at_a_time: 4, in_all: 256 };
+/// Requests that are being answered at a time: each may hold an answer of megabytes. Those whose bodies are on their way have none of
+/// these places, so that no stranger holds one by being slow.
 const REQUESTS: usize = 32;
+/// How long a request waits for such a place.
+const PLACE_TIME: Duration = Duration::from_secs(5);
 
 /// What the pages need.
 #[derive(Debug, Clone)]
 struct Carries {
     client: AuthorityClient,
     places: Arc<tokio::sync::Semaphore>,
+    limits: Limits,
 }
 
 /// The service's paths, for every method.
 pub(super) fn routes(client: AuthorityClient) -> Routes {
-    let carries = Carries { client, places: Arc::new(tokio::sync::Semaphore::new(REQUESTS)) };
+    let places = Arc::new(tokio::sync::Semaphore::new(REQUESTS));
+    let carries = Carries { client, places, limits: Limits::of(BOUNDS) };
     Routes::default()
         .page("/scim/v2", any(carry).with_state(carries.clone()))
         .page("/scim/v2/{*path}", any(carry).with_state(carries))
@@ -57,12 +66,17 @@ async fn carry(State(carries): State<Carries>, request: Request) -> Response {
         let (what, unit) = ("the query", "bytes");
         return refused(ScimError::TooLarge { what, got: query.len(), unit, limit: MAX_QUERY_BYTES });
     }
-    let Ok(_place) = carries.places.try_acquire() else {
+    let Some(peer) = parts.extensions.get::<Peer>() else { return refused(ScimError::Unauthorized) };
+    // Counted before the body is read, and until it is answered.
+    let Ok(_under_way) = carries.limits.admit(peer.address.ip().to_canonical(), Instant::now()) else {
         return refused(ScimError::Busy);
     };
     let body = match bounded(body).await {
         Ok(body) => body,
         Err(refusal) => return refused(refusal),
+    };
+    let Ok(Ok(_place)) = tokio::time::timeout(PLACE_TIME, carries.places.acquire()).await else {
+        return refused(ScimError::Busy);
     };
     let carried = [header::CONTENT_TYPE, header::IF_MATCH, header::IF_NONE_MATCH];
     let request = v1::ScimRequest {
@@ -72,7 +86,7 @@ async fn carry(State(carries): State<Carries>, request: Request) -> Response {
         query: query.to_owned(),
         headers: carried.iter().flat_map(|name| lines(&parts.headers, name)).collect(),
         body,
-        client_addr: parts.extensions.get::<Peer>().map(|peer| peer.address.to_string()).unwrap_or_default(),
+        client_addr: peer.address.to_string(),
     };
     let mut authority = carries.client.provisioning();
     match tokio::time::timeout(ANSWER_TIME, authority.answer_scim(request)).await {

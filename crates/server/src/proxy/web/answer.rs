@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 
 /// Why a call comes to nothing.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refused {
+pub(in crate::proxy) enum Refused {
     /// The browser says that another site's page asks, or does not say which.
     #[error(
         "this call is not of this proxy's own page; open the page by one of the proxy's public addresses"

@@ -11,7 +11,7 @@ use super::answer::Refused;
 use crate::places::{Bounded, Place, WIDER};
 
 /// Calls of one place in a minute. A login takes three, and an office behind one address has some dozens in its busiest minute.
-pub(super) const IN_A_MINUTE: usize = 240;
+pub(in crate::proxy) const IN_A_MINUTE: usize = 240;
 /// Calls of one place at a time.
 pub(super) const AT_A_TIME: usize = 16;
 /// Calls of all places at a time: each holds a body of 160 KiB at the most.
@@ -20,8 +20,20 @@ const IN_ALL: usize = 256;
 const REMEMBERED: usize = 20_000;
 const MINUTE: Duration = Duration::from_secs(60);
 
+/// How many calls there may be.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::proxy) struct Bounds {
+    /// Of one place in a minute,
+    pub(in crate::proxy) in_a_minute: usize,
+    /// of one place at a time,
+    pub(in crate::proxy) at_a_time: usize,
+    /// and of all places at a time.
+    pub(in crate::proxy) in_all: usize,
+}
+
 #[derive(Debug)]
 struct Counts {
+    bounds: Bounds,
     /// When the minute of a place began, and its calls since.
     minutes: Bounded<Place, (Instant, usize)>,
     /// Calls under way. Only places that have some.
@@ -31,18 +43,17 @@ struct Counts {
 
 /// Counts the calls of pages.
 #[derive(Debug, Clone)]
-pub(super) struct Limits(Arc<Mutex<Counts>>);
+pub(in crate::proxy) struct Limits(Arc<Mutex<Counts>>);
 
 impl Default for Limits {
     fn default() -> Self {
-        let minutes = Bounded::new(REMEMBERED);
-        Self(Arc::new(Mutex::new(Counts { minutes, under_way: HashMap::new(), total: 0 })))
+        Self::of(Bounds { in_a_minute: IN_A_MINUTE, at_a_time: AT_A_TIME, in_all: IN_ALL })
     }
 }
 
 /// A call that is under way.
 #[derive(Debug)]
-pub(super) struct UnderWay {
+pub(in crate::proxy) struct UnderWay {
     counts: Arc<Mutex<Counts>>,
     places: Vec<Place>,
 }
@@ -63,24 +74,30 @@ impl Drop for UnderWay {
 }
 
 impl Limits {
+    pub(in crate::proxy) fn of(bounds: Bounds) -> Self {
+        let minutes = Bounded::new(REMEMBERED);
+        Self(Arc::new(Mutex::new(Counts { bounds, minutes, under_way: HashMap::new(), total: 0 })))
+    }
+
     /// Lets a call in, or says how long its place has to wait.
-    pub(super) fn admit(&self, address: IpAddr, now: Instant) -> Result<UnderWay, Refused> {
+    pub(in crate::proxy) fn admit(&self, address: IpAddr, now: Instant) -> Result<UnderWay, Refused> {
         let mut counts = self.0.lock();
+        let Bounds { in_a_minute, at_a_time, in_all } = counts.bounds;
         let places: Vec<(Place, usize)> = std::iter::once((Place::of(address), 1))
             .chain(Place::around(address).map(|around| (around, WIDER)))
             .collect();
-        if counts.total >= IN_ALL {
+        if counts.total >= in_all {
             return Err(Refused::Crowded(Duration::from_secs(1)));
         }
         for (place, times) in &places {
-            if counts.under_way.get(place).is_some_and(|open| *open >= AT_A_TIME * times) {
+            if counts.under_way.get(place).is_some_and(|open| *open >= at_a_time * times) {
                 return Err(Refused::Crowded(Duration::from_secs(1)));
             }
             let (minute, _) = counts.minutes.touch(place, || (now, 0));
             if now.saturating_duration_since(minute.0) >= MINUTE {
                 *minute = (now, 0);
             }
-            if minute.1 >= IN_A_MINUTE * times {
+            if minute.1 >= in_a_minute * times {
                 return Err(Refused::Crowded(MINUTE.saturating_sub(now.saturating_duration_since(minute.0))));
             }
             minute.1 += 1;

@@ -10,7 +10,7 @@ mod enrol;
 mod fields;
 mod files;
 mod invite;
-mod limits;
+pub(super) mod limits;
 mod login;
 mod origin;
 mod pages;
