@@ -116,6 +116,16 @@ pub enum BackendError {
         /// How many there may be.
         limit: usize,
     },
+    /// More of something than all resources of a connector may have together.
+    #[error("all users and groups together would have {got} {unit}, at most {limit}")]
+    TooMuch {
+        /// How much they would have.
+        got: usize,
+        /// Of what.
+        unit: &'static str,
+        /// How much they may have.
+        limit: usize,
+    },
 
     // Ourselves.
     /// The storage failed.

@@ -13,6 +13,9 @@ pub(crate) fn refused(error: BackendError) -> ScimError {
             ScimError::value("members", format!("there is no user or group {:?}", shortened(&id)))
         }
         BackendError::Full { kind, limit } => ScimError::Full { kind, limit },
+        BackendError::TooMuch { got, unit, limit } => {
+            ScimError::TooLarge { what: "all users and groups together", got, unit, limit }
+        }
         failed @ BackendError::Failed(_) => ScimError::Backend(Box::new(failed)),
     }
 }

@@ -286,8 +286,17 @@ impl Services {
             &issued,
             &registry,
         );
-        let provisioning =
-            Provisioning::new(&config, &store, &journal, &delegation, &policy, &identities, &logins);
+        let provisioning = Provisioning::new(
+            &config,
+            &store,
+            &journal,
+            &gate,
+            &guesses,
+            &delegation,
+            &policy,
+            &identities,
+            &logins,
+        );
         let connectors = Connectors::new(
             &config,
             &store,

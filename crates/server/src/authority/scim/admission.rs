@@ -7,7 +7,11 @@ use time::OffsetDateTime;
 use tonic::Status;
 
 use super::provisioning::Provisioning;
-use super::records::{ScimLinkRecord, ScimNameRecord, ScimRecord, link_key, name_key, resource_key};
+use super::records::{
+    ScimBindingRecord, ScimLinkRecord, ScimNameRecord, ScimPersonRecord, ScimRecord, link_key, name_key,
+    of_person, of_resource, resource_key,
+};
+use crate::authority::sso::records::ConnectorRecord;
 use crate::authority::storage::storage;
 
 /// What provisioning says of a person who logs in.
@@ -15,27 +19,34 @@ use crate::authority::storage::storage;
 pub(crate) enum Admission {
     /// Nothing: the connector has no SCIM client.
     NotProvisioned,
-    /// They may. The steps tie the user that they become here to the client's.
+    /// They may. The steps tie the person, and the user that they become here, to the client's user.
     Active(Vec<Op>),
     /// They may not.
     Refused,
 }
 
 impl Provisioning {
-    /// Whether a person may log in by a connector as `user`, whom the provider calls `called` now. The caller holds what
+    /// Whether a person, by the key of their record, may log in by a connector as `user`, whom the provider calls `called` now. The
+    /// name finds the client's user for a person who is none yet. From then on the two are one: names change, at many providers by
+    /// the person's own hand, and a name alone would let one whom the client has deactivated in as a colleague. The caller holds what
     /// `Identities::change` gives, and makes the steps with the user, so that none who leaves at this moment is forgotten.
     pub(crate) async fn admission(
         &self,
         connector: &ResourceName,
+        person: &str,
         called: Option<&UserName>,
         user: &UserName,
         now: OffsetDateTime,
     ) -> Result<Admission, Status> {
+        let failed = |error| storage(&error);
+        // Its removal takes the tokens, too: a login that is under way then is not decided by the mapping alone.
+        if self.store.get::<ConnectorRecord>(connector.as_str(), now).await.map_err(failed)?.is_none() {
+            return Ok(Admission::Refused);
+        }
         if self.tokens_of(connector, now).await?.is_empty() {
             return Ok(Admission::NotProvisioned);
         }
         let Some(called) = called else { return Ok(Admission::Refused) };
-        let failed = |error| storage(&error);
         let owner =
             self.store.get::<ScimNameRecord>(&name_key(called.as_str()), now).await.map_err(failed)?;
         let Some(owner) = owner.map(|owner| owner.value).filter(|owner| owner.connector == *connector) else {
@@ -46,8 +57,23 @@ impl Provisioning {
         if !stored.is_some_and(|stored| stored.value.resource.draft.is_active()) {
             return Ok(Admission::Refused);
         }
+        let (of_resource, of_person) = (of_resource(connector, &owner.id), of_person(connector, person));
+        let bound = self.store.get::<ScimPersonRecord>(&of_resource, now).await.map_err(failed)?;
+        let other = self.store.get::<ScimBindingRecord>(&of_person, now).await.map_err(failed)?;
+        if bound.as_ref().is_some_and(|bound| bound.value.person != person)
+            || other.is_some_and(|other| other.value.id != owner.id)
+        {
+            return Ok(Admission::Refused);
+        }
         let below = link_key(connector, &owner.id);
         let link = typed::put(&format!("{below}/{user}"), &ScimLinkRecord { user: user.clone() }, None);
-        Ok(Admission::Active(vec![link.map_err(failed)?]))
+        let mut steps = vec![link.map_err(failed)?];
+        if bound.is_none() {
+            let record = ScimPersonRecord { person: person.to_owned() };
+            steps.push(typed::create(&of_resource, &record, None).map_err(failed)?);
+            let record = ScimBindingRecord { id: owner.id };
+            steps.push(typed::create(&of_person, &record, None).map_err(failed)?);
+        }
+        Ok(Admission::Active(steps))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use sallyport_access::ResourceName;
 use sallyport_audit::Code;
 use sallyport_scim::{Provider, Request, Response, ScimError};
 use sallyport_wire::v1;
@@ -28,15 +29,22 @@ impl Provisioning {
     /// Answers a request of a SCIM client. What the client may read is in the answer; a failure of ours is the call's.
     pub(crate) async fn answer(&self, request: v1::ScimRequest) -> Result<v1::ScimAnswer, Status> {
         let now = OffsetDateTime::now_utc();
-        // The proxy's word for where the client is: it is for the record alone.
+        // The proxy's word for where the client is. What comes with a good token is not held to it: clients of many clusters come
+        // from the addresses of one provider, and another's failures do not keep ours from saying who has left.
         let address: SocketAddr = request.client_addr.parse().unwrap_or(NOWHERE);
         let client = Caller::Anonymous { address };
         let Some(connector) = self.connector_of(&request.token, now).await? else {
-            let said = request.token.split(':').next().unwrap_or_default();
+            if self.gate.within_bounds(&client).is_err() {
+                return Ok(answered(Response::refused(ScimError::Busy)));
+            }
+            self.guesses.note(address.ip(), now);
+            // A secret without its connector is none to put on record.
+            let said = request.token.split_once(':').and_then(|(said, _)| ResourceName::new(said).ok());
+            let said = said.map(|said| said.to_string()).unwrap_or_default();
             let event = client
                 .event(Code::ScimRefused)
                 .message("no valid token of a SCIM client came with the request")
-                .field("connector", shown(said))
+                .field("connector", shown(&said))
                 .field("reason", ScimError::Unauthorized.word());
             self.journal.note_caused(&client, event, "scim").await?;
             return Ok(answered(Response::refused(ScimError::Unauthorized)));

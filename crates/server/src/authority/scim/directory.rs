@@ -1,6 +1,6 @@
 //! The users and groups of one connector, in the authority's state; and what it means for the cluster's users when one leaves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use sallyport_access::{ResourceName, UserName};
@@ -11,16 +11,20 @@ use time::OffsetDateTime;
 use tonic::Status;
 use uuid::Uuid;
 
+use super::held::Held;
 use super::provisioning::Provisioning;
 use super::records::{
-    ScimLinkRecord, ScimNameRecord, ScimRecord, kind_key, link_key, name_key, resource_key,
+    ScimBindingRecord, ScimLinkRecord, ScimNameRecord, ScimPersonRecord, ScimRecord, kind_key, link_key,
+    name_key, of_person, of_resource, resource_key,
 };
 use crate::authority::caller::Caller;
+use crate::authority::identities::origins::person_key;
 use crate::authority::records::UserRecord;
+use crate::authority::sso::records::ConnectorRecord;
 use crate::authority::storage::{PAGE, removed};
 
-/// Most users and groups of a connector.
-const MAX_RESOURCES: usize = 100_000;
+/// Resources that are read at a time: a group of ten thousand members is a megabyte.
+pub(super) const RESOURCES: usize = if cfg!(test) { 3 } else { 100 };
 
 /// What a SCIM client of a connector reaches.
 #[derive(Debug)]
@@ -77,7 +81,7 @@ impl<'a> Directory<'a> {
         let below = kind_key(self.connector, kind);
         let mut after = None::<String>;
         loop {
-            let page = self.scim.store.list_below::<ScimRecord>(&below, after.as_deref(), PAGE, now);
+            let page = self.scim.store.list_below::<ScimRecord>(&below, after.as_deref(), RESOURCES, now);
             let page = page.await.map_err(state)?;
             let Some(last) = page.last() else { return Ok(()) };
             after = Some(last.name.clone());
@@ -85,17 +89,33 @@ impl<'a> Directory<'a> {
         }
     }
 
-    /// How many resources there are.
-    async fn count(&self) -> Result<usize, BackendError> {
+    /// What there is. The caller holds `changing`.
+    async fn held(&self) -> Result<Held, BackendError> {
         if let Some(known) = self.scim.counts.lock().get(self.connector) {
             return Ok(*known);
         }
-        let mut count = 0;
+        let (mut held, mut failed) = (Held::default(), None);
         for kind in Kind::ALL {
-            self.every(*kind, &mut |_: &Resource| count += 1).await?;
+            let mut count = |resource: &Resource| match Held::of(resource) {
+                Ok(one) => held = held.with(one),
+                Err(error) => failed = Some(error),
+            };
+            self.every(*kind, &mut count).await?;
         }
-        self.scim.counts.lock().insert(self.connector.clone(), count);
-        Ok(count)
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        self.scim.counts.lock().insert(self.connector.clone(), held);
+        Ok(held)
+    }
+
+    /// Notes what there is after a change; where that failed, it is counted anew.
+    fn hold(&self, held: Held, made: &Result<(), BackendError>) {
+        let mut counts = self.scim.counts.lock();
+        match made {
+            Ok(()) => counts.insert(self.connector.clone(), held),
+            Err(_) => counts.remove(self.connector),
+        };
     }
 
     /// That a user may have a name: no other user of a client has it, nor one of the cluster that did not come by this connector.
@@ -157,44 +177,103 @@ impl<'a> Directory<'a> {
         Ok(steps)
     }
 
-    /// Ends the users of the cluster that logged in as this one, and their logins. The caller holds what `Identities::change` gives.
+    /// Ends the users of the cluster that logged in as this one, and their logins: those that are tied to it, and those of its name
+    /// that came before the connector had a client. The caller holds what `Identities::change` gives.
     async fn end(
         &self,
         id: &str,
+        name: Option<&str>,
         why: &str,
         now: OffsetDateTime,
         ended: &mut Ended,
     ) -> Result<(), BackendError> {
+        let mut users = BTreeSet::new();
+        if let Some(folded) = name.map(fold) {
+            let named = |user: &UserRecord| self.is_ours(user) && fold(user.name.as_str()) == folded;
+            for user in self.scim.identities.users(named) {
+                if !self.is_another(&user, id, now).await? {
+                    users.insert(user.name.clone());
+                }
+            }
+        }
         let below = link_key(self.connector, id);
         let mut after = None::<String>;
         loop {
             let page = self.scim.store.list_below::<ScimLinkRecord>(&below, after.as_deref(), PAGE, now);
             let page = page.await.map_err(state)?;
-            let Some(last) = page.last() else { return Ok(()) };
+            let Some(last) = page.last() else { break };
             after = Some(last.name.clone());
             for link in page {
                 ended.steps.extend(removed(&format!("{below}/{}", link.name), &link.value).map_err(state)?);
-                let user =
-                    self.scim.store.get::<UserRecord>(link.value.user.as_str(), now).await.map_err(state)?;
-                // A user of the name whom an administrator made since is another's business.
-                let Some(user) = user.filter(|user| self.is_ours(&user.value)) else { continue };
-                let name = user.value.name.clone();
-                let logins =
-                    self.scim.logins.end_logins(self.client, &name, why, now).await.map_err(failed)?;
-                let event = self
-                    .client
-                    .event(Code::ScimDeprovisioned)
-                    .message(format!("user/{name}"))
-                    .field("connector", self.connector.to_string())
-                    .field("name", name.to_string())
-                    .field("id", id.to_owned())
-                    .field("ended_logins", logins.events.len());
-                ended.users.push((ended.steps.len(), name.clone()));
-                ended.steps.push(typed::delete::<UserRecord>(name.as_str(), Some(user.revision)));
-                ended.steps.extend(logins.steps);
-                ended.events.push(event);
-                ended.events.extend(logins.events);
+                users.insert(link.value.user);
             }
+        }
+        for name in users {
+            self.end_user(id, &name, why, now, ended).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether a user of this connector is, by the person, another of the client's users than this one.
+    async fn is_another(
+        &self,
+        user: &UserRecord,
+        id: &str,
+        now: OffsetDateTime,
+    ) -> Result<bool, BackendError> {
+        let Some(origin) = &user.origin else { return Ok(true) };
+        let key = of_person(self.connector, &person_key(&origin.issuer, &origin.subject));
+        let bound = self.scim.store.get::<ScimBindingRecord>(&key, now).await.map_err(state)?;
+        Ok(bound.is_some_and(|bound| bound.value.id != id))
+    }
+
+    async fn end_user(
+        &self,
+        id: &str,
+        name: &UserName,
+        why: &str,
+        now: OffsetDateTime,
+        ended: &mut Ended,
+    ) -> Result<(), BackendError> {
+        let user = self.scim.store.get::<UserRecord>(name.as_str(), now).await.map_err(state)?;
+        // A user of the name whom an administrator made since is another's business.
+        let Some(user) = user.filter(|user| self.is_ours(&user.value)) else { return Ok(()) };
+        let logins = self.scim.logins.end_logins(self.client, name, why, now).await.map_err(failed)?;
+        let event = self
+            .client
+            .event(Code::ScimDeprovisioned)
+            .message(format!("user/{name}"))
+            .field("connector", self.connector.to_string())
+            .field("name", name.to_string())
+            .field("id", id.to_owned())
+            .field("ended_logins", logins.events.len());
+        ended.users.push((ended.steps.len(), name.clone()));
+        ended.steps.push(typed::delete::<UserRecord>(name.as_str(), Some(user.revision)));
+        ended.steps.extend(logins.steps);
+        ended.events.push(event);
+        ended.events.extend(logins.events);
+        Ok(())
+    }
+
+    /// The steps that have a person be none of the client's users, as the one that they are is removed.
+    async fn unbound(&self, id: &str, now: OffsetDateTime) -> Result<Vec<Op>, BackendError> {
+        let of_resource = of_resource(self.connector, id);
+        let bound = self.scim.store.get::<ScimPersonRecord>(&of_resource, now).await.map_err(state)?;
+        let Some(bound) = bound else { return Ok(Vec::new()) };
+        let of_person = of_person(self.connector, &bound.value.person);
+        let mut steps = vec![typed::delete::<ScimPersonRecord>(&of_resource, Some(bound.revision))];
+        let binding = ScimBindingRecord { id: id.to_owned() };
+        steps.extend(removed(&of_person, &binding).map_err(state)?);
+        Ok(steps)
+    }
+
+    /// That the connector was not removed since the request's token was looked at. The caller holds `changing`.
+    async fn is_written(&self) -> Result<(), BackendError> {
+        let now = OffsetDateTime::now_utc();
+        let written = self.scim.store.get::<ConnectorRecord>(self.connector.as_str(), now).await;
+        match written.map_err(state)? {
+            Some(_) => Ok(()),
+            None => Err(failed(Status::not_found("the connector was removed"))),
         }
     }
 
@@ -276,24 +355,21 @@ impl Backend for Directory<'_> {
 
     async fn create(&self, mut draft: Draft, now: OffsetDateTime) -> Result<Resource, BackendError> {
         let _changing = self.scim.changing.write().await;
-        let kind = draft.kind();
-        if self.count().await? >= MAX_RESOURCES {
-            return Err(BackendError::Full { kind, limit: MAX_RESOURCES });
-        }
+        self.is_written().await?;
         if let Some(name) = draft.user_name() {
             self.is_free(name, None).await?;
         }
         self.name_members(&mut draft).await?;
         let id = Uuid::now_v7().to_string();
         let resource = Resource { id, draft, created: now, modified: now, revision: 1 };
+        let before = self.held().await?;
+        let held = before.with(Held::of(&resource)?).instead_of(before, resource.draft.kind())?;
         let mut steps = self.rename(&resource.id, None, resource.draft.user_name())?;
         steps.push(typed::create(&self.key(&resource), &Self::record(&resource), None).map_err(state)?);
-        self.make(steps, Ended::default(), self.told(&resource, "created"), OffsetDateTime::now_utc())
-            .await?;
-        if let Some(count) = self.scim.counts.lock().get_mut(self.connector) {
-            *count += 1;
-        }
-        Ok(resource)
+        let (told, at) = (self.told(&resource, "created"), OffsetDateTime::now_utc());
+        let made = self.make(steps, Ended::default(), told, at).await;
+        self.hold(held, &made);
+        made.map(|()| resource)
     }
 
     async fn replace(
@@ -304,8 +380,6 @@ impl Backend for Directory<'_> {
         now: OffsetDateTime,
     ) -> Result<Resource, BackendError> {
         let _changing = self.scim.changing.write().await;
-        // No one logs in while it is said who may.
-        let _steady = self.scim.identities.change().await;
         let stored = self.found(draft.kind(), id).await?;
         let before = &stored.value.resource;
         if before.revision != revision {
@@ -323,11 +397,22 @@ impl Backend for Directory<'_> {
             modified: now,
             revision: revision.saturating_add(1),
         };
+        let (was, is) = (before.draft.is_active(), resource.draft.is_active());
+        let is_end = resource.draft.kind() == Kind::User && !is;
+        let known = self.held().await?;
+        let held = known.without(Held::of(before)?).with(Held::of(&resource)?);
+        // No bound keeps a client from saying that a user has left.
+        let held = if is_end { held } else { held.instead_of(known, resource.draft.kind())? };
+        // None logs in while it is said that they may not.
+        let _steady = match is_end || was != is {
+            true => Some(self.scim.identities.change().await),
+            false => None,
+        };
         let at = OffsetDateTime::now_utc();
         let mut ended = Ended::default();
-        let (was, is) = (before.draft.is_active(), resource.draft.is_active());
-        if resource.draft.kind() == Kind::User && !is {
-            self.end(id, "the identity provider says that the user is not active", at, &mut ended).await?;
+        if is_end {
+            let why = "the identity provider says that the user is not active";
+            self.end(id, before.draft.user_name(), why, at, &mut ended).await?;
         }
         let mut steps = self.rename(id, before.draft.user_name(), resource.draft.user_name())?;
         let record = Self::record(&resource);
@@ -337,8 +422,9 @@ impl Backend for Directory<'_> {
             (false, true) => "activated",
             _ => "changed",
         };
-        self.make(steps, ended, self.told(&resource, what), at).await?;
-        Ok(resource)
+        let made = self.make(steps, ended, self.told(&resource, what), at).await;
+        self.hold(held, &made);
+        made.map(|()| resource)
     }
 
     async fn delete(
@@ -349,34 +435,51 @@ impl Backend for Directory<'_> {
         now: OffsetDateTime,
     ) -> Result<(), BackendError> {
         let _changing = self.scim.changing.write().await;
-        let _steady = self.scim.identities.change().await;
         let stored = self.found(kind, id).await?;
         let resource = &stored.value.resource;
         if revision.is_some_and(|revision| resource.revision != revision) {
             return Err(BackendError::Changed);
         }
-        let at = OffsetDateTime::now_utc();
         let mut groups = Vec::new();
+        let (mut held, mut unread) = (self.held().await?.without(Held::of(resource)?), None);
         self.every(Kind::Group, &mut |group: &Resource| {
-            let mut group = group.clone();
-            if group.draft.remove_member(id) {
-                group.revision = group.revision.saturating_add(1);
-                group.modified = now;
-                groups.push(group);
+            // The group itself, where one is removed, goes with its own record.
+            if group.id == id || !group.draft.members().any(|member| member == id) {
+                return;
             }
+            let mut without = group.clone();
+            without.draft.remove_member(id);
+            without.revision = group.revision.saturating_add(1);
+            without.modified = now;
+            match (Held::of(group), Held::of(&without)) {
+                (Ok(before), Ok(after)) => held = held.without(before).with(after),
+                (Err(error), _) | (_, Err(error)) => unread = Some(error),
+            }
+            groups.push(without);
         })
         .await?;
+        if let Some(error) = unread {
+            return Err(error);
+        }
+        // None logs in as a user who is about to go; the groups are read by then.
+        let _steady = match kind {
+            Kind::User => Some(self.scim.identities.change().await),
+            Kind::Group => None,
+        };
+        let at = OffsetDateTime::now_utc();
         let mut steps = vec![typed::delete::<ScimRecord>(&self.key(resource), Some(stored.revision))];
         steps.extend(self.rename(id, resource.draft.user_name(), None)?);
         for group in &groups {
             steps.push(typed::put(&self.key(group), &Self::record(group), None).map_err(state)?);
         }
         let mut ended = Ended::default();
-        self.end(id, "the identity provider removed the user", at, &mut ended).await?;
-        self.make(steps, ended, self.told(resource, "deleted"), at).await?;
-        if let Some(count) = self.scim.counts.lock().get_mut(self.connector) {
-            *count = count.saturating_sub(1);
+        if kind == Kind::User {
+            steps.extend(self.unbound(id, at).await?);
+            let (name, why) = (resource.draft.user_name(), "the identity provider removed the user");
+            self.end(id, name, why, at, &mut ended).await?;
         }
-        Ok(())
+        let made = self.make(steps, ended, self.told(resource, "deleted"), at).await;
+        self.hold(held, &made);
+        made
     }
 }

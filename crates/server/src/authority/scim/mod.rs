@@ -9,6 +9,8 @@
 pub(crate) mod admission;
 pub(crate) mod answering;
 mod directory;
+mod forgetting;
+mod held;
 pub(crate) mod provisioning;
 pub(crate) mod records;
 #[cfg(test)]

@@ -59,6 +59,38 @@ pub(crate) fn link_key(connector: &ResourceName, id: &str) -> String {
     format!("{connector}/{id}")
 }
 
+/// The person who a client's user is, under [`of_resource`]: the first who logged in as it, until the client removes it. The client and
+/// the provider may call them something else every day.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ScimPersonRecord {
+    /// The key of the person's record.
+    pub(crate) person: String,
+}
+
+impl Kind for ScimPersonRecord {
+    const KIND: &'static str = "scim_person";
+}
+
+/// Which of a client's users a person is, under the connector and the key of the person's record.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ScimBindingRecord {
+    pub(crate) id: String,
+}
+
+impl Kind for ScimBindingRecord {
+    const KIND: &'static str = "scim_binding";
+}
+
+/// The name of the record that says which person a client's user is.
+pub(crate) fn of_resource(connector: &ResourceName, id: &str) -> String {
+    format!("{connector}/{id}")
+}
+
+/// The name of the record that says which of a client's users a person is.
+pub(crate) fn of_person(connector: &ResourceName, person: &str) -> String {
+    format!("{connector}/{person}")
+}
+
 /// A bearer token, under connector and name. It stays after its end until an administrator removes it: a connector is provisioned
 /// as long as it has one.
 #[derive(Debug, Clone, Serialize, Deserialize)]

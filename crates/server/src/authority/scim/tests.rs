@@ -16,10 +16,13 @@ use super::directory::Directory;
 use super::provisioning::Provisioning;
 use crate::authority::caller::{Caller, NOWHERE};
 use crate::authority::identities::logins::open_login;
+use crate::authority::sso::document::Connector;
 use crate::authority::sso::tests::Site;
+use crate::authority::storage::Write;
 use crate::authority::streams::Line;
 
 const CLIENT: Caller = Caller::Anonymous { address: NOWHERE };
+const GROUP: &str = "urn:ietf:params:scim:schemas:core:2.0:Group";
 const USER: &str = "urn:ietf:params:scim:schemas:core:2.0:User";
 
 fn now() -> OffsetDateTime {
@@ -113,6 +116,9 @@ async fn the_directory_in_the_state_keeps_the_contract() {
     let local_user = v1::CreateUserRequest { name: "local".to_owned(), ..Default::default() };
     site.authority.services.api.admin.clone().create_user(local(local_user)).await.unwrap();
     let (mine, other) = (ResourceName::new("mine").unwrap(), ResourceName::new("other").unwrap());
+    for name in ["mine", "other"] {
+        site.connect(name, "").await;
+    }
     let of = |connector| Directory::new(site.provisioning(), connector, &CLIENT);
     contract::suite(&of(&mine), &of(&other)).await;
 }
@@ -160,6 +166,118 @@ async fn who_leaves_is_cut_at_once_and_comes_back_only_when_the_client_says_so()
     let changed = site.events("SP1062I").await;
     let what: Vec<&str> = changed.iter().map(|event| event["fields"]["what"].as_str().unwrap()).collect();
     assert_eq!(what, ["created", "deactivated", "activated", "changed", "deleted"]);
+}
+
+#[tokio::test]
+async fn a_person_stays_the_clients_user_that_they_first_were() {
+    let site = Site::new().await;
+    let token = site.token("corp").await.token;
+    let alice = site.made(&token, "alice").await;
+    let (_bob, carol) = (site.made(&token, "bob").await, site.made(&token, "carol").await);
+    let (user, login) = site.enters("1", "alice").await.unwrap();
+    site.enters("2", "bob").await.unwrap();
+    // No one is two of the client's users, and each of them is one person.
+    for called in ["bob", "carol"] {
+        assert_eq!(site.enters("1", called).await.unwrap_err(), "not_provisioned", "{called}");
+    }
+    site.activate(&token, &alice, false).await;
+    assert!(site.is_locked(login) && !site.has(&user));
+    for called in ["alice", "bob", "carol"] {
+        assert_eq!(site.enters("1", called).await.unwrap_err(), "not_provisioned", "{called}");
+        assert!(!site.has(&user));
+    }
+    site.activate(&token, &alice, true).await;
+    assert_eq!(site.enters("1", "alice").await.unwrap().0, user);
+    // A person who calls themselves like a colleague does not take the colleague's place before the colleague is gone.
+    assert_eq!(site.enters("4", "alice").await.unwrap_err(), "name_taken");
+    // What the client removes, and makes anew under another name, is theirs again.
+    assert_eq!(site.scim(&token, "DELETE", &format!("/Users/{alice}"), &Value::Null).await.0, 204);
+    let (same, login) = site.enters("1", "carol").await.unwrap();
+    assert_eq!(same, user);
+    site.activate(&token, &carol, false).await;
+    assert!(site.is_locked(login) && !site.has(&user));
+}
+
+#[tokio::test]
+async fn who_came_before_the_client_leaves_with_the_user_of_their_name() {
+    let site = Site::new().await;
+    let (early, login) = site.enters("1", "early").await.unwrap();
+    let (late, other) = site.enters("2", "late").await.unwrap();
+    let token = site.token("corp").await.token;
+    let id = site.made(&token, "EARLY").await;
+    site.activate(&token, &id, false).await;
+    assert!(site.is_locked(login) && !site.has(&early));
+    assert!(!site.is_locked(other) && site.has(&late));
+    // One of the name is left alone who is another of the client's users.
+    let renamed = site.made(&token, "late").await;
+    site.enters("2", "late").await.unwrap();
+    let body = json!({ "schemas": [USER], "userName": "late.married", "active": true });
+    assert_eq!(site.scim(&token, "PUT", &format!("/Users/{renamed}"), &body).await.0, 200);
+    let namesake = site.made(&token, "late").await;
+    site.activate(&token, &namesake, false).await;
+    assert!(!site.is_locked(other) && site.has(&late));
+    site.activate(&token, &renamed, false).await;
+    assert!(site.is_locked(other) && !site.has(&late));
+}
+
+#[tokio::test]
+async fn nothing_of_a_client_outlives_its_connector() {
+    let site = Site::new().await;
+    let connectors = &site.authority.services.connectors;
+    let token = site.token("corp").await.token;
+    let alice = site.made(&token, "alice").await;
+    for name in ["bob", "carol", "dave"] {
+        site.made(&token, name).await;
+    }
+    let group = json!({ "schemas": [GROUP], "displayName": "all", "members": [{ "value": alice }] });
+    assert_eq!(site.scim(&token, "POST", "/Groups", &group).await.0, 201);
+    site.enters("1", "alice").await.unwrap();
+    // The people of another issuer are not those whom the client speaks of.
+    let elsewhere = "kind: oidc\nversion: v1\nmetadata: {name: corp}\nspec:\n  issuer: https://idp.example\n  client_id: sallyport\n  \
+                     private_key_jwt: {algorithm: ES256}\n  mapping: {roles: [{claim: sub, roles: [access]}]}\n";
+    let elsewhere = Connector::parse(elsewhere).unwrap();
+    let refused = connectors.write(&Caller::LocalAdmin, elsewhere, Write::Replace).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    site.connect("corp", "").await;
+
+    connectors.delete(&Caller::LocalAdmin, "corp").await.unwrap();
+    assert_eq!(site.scim(&token, "GET", "/Users", &Value::Null).await.0, 401);
+    assert_eq!(site.provisioning().list_tokens().await.unwrap().tokens.len(), 0);
+    for kind in ["scim_token/", "scim_resource/", "scim_name/", "scim_link/", "scim_person/", "scim_binding/"]
+    {
+        let left = site.authority.services.store.backend().list(kind, None, 10, now()).await.unwrap();
+        assert!(left.is_empty(), "{kind}: {left:?}");
+    }
+    // One of the name begins with nothing.
+    site.connect("corp", "").await;
+    let next = site.token("corp").await.token;
+    assert_eq!(site.scim(&token, "GET", "/Users", &Value::Null).await.0, 401);
+    let (_, users) = site.scim(&next, "GET", "/Users", &Value::Null).await;
+    assert_eq!(users["totalResults"], 0);
+    assert_eq!(site.enters("1", "alice").await.unwrap_err(), "not_provisioned");
+    site.made(&next, "alice").await;
+    site.enters("1", "alice").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stranger_is_bounded_and_a_good_token_is_not_kept_out_by_one() {
+    let site = Site::new().await;
+    let token = site.token("corp").await.token;
+    let strangers = "192.0.2.7".parse().unwrap();
+    let mut last = 0;
+    // Twice, since a minute may end meanwhile.
+    for _ in 0..2 {
+        for _ in 0..600 {
+            site.provisioning().guesses.admits_call(strangers, None, now());
+        }
+        last = site.scim("corp:guessed-it", "GET", "/Users", &Value::Null).await.0;
+        if last == 503 {
+            break;
+        }
+    }
+    // Past a minute's calls the address is answered without a word on record.
+    assert_eq!(last, 503);
+    assert_eq!(site.scim(&token, "GET", "/Users", &Value::Null).await.0, 200);
 }
 
 #[tokio::test]
@@ -235,6 +353,8 @@ async fn tokens_overlap_end_and_open_their_own_connector_alone() {
         &format!("corp:{}", &secret[..8]),
         &format!("{}x", second.token),
         "corp:../../../",
+        secret,
+        &format!("{secret}:"),
     ] {
         assert_eq!(status(guessed).await, 401, "{guessed}");
     }

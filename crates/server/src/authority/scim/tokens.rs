@@ -44,6 +44,8 @@ impl Provisioning {
         let now = OffsetDateTime::now_utc();
         let connector = ResourceName::new(request.connector.as_str())
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        // None is removed, with its tokens, between this and the token.
+        let _changing = self.changing.write().await;
         if self.store.get::<ConnectorRecord>(connector.as_str(), now).await.map_err(failed)?.is_none() {
             return Err(Status::not_found(format!(
                 "there is no oidc/{connector}, whose users a SCIM client could provision; write the connector first: sallyport admin \
@@ -54,7 +56,6 @@ impl Provisioning {
         if !(SHORTEST_TOKEN_TTL..=LONGEST_TOKEN_TTL).contains(&ttl) {
             return Err(Status::invalid_argument("a token of a SCIM client lives from 1 minute to 366 days"));
         }
-        let _changing = self.changing.write().await;
         if self.tokens_of(&connector, now).await?.len() >= MOST_TOKENS {
             return Err(Status::failed_precondition(format!(
                 "oidc/{connector} has {MOST_TOKENS} tokens: remove those that are not used any more (sallyport admin scim token ls)"
@@ -134,7 +135,11 @@ impl Provisioning {
         let stored = self.store.get::<ScimTokenRecord>(&format!("{connector}/{name}"), now).await;
         let stored = stored.map_err(failed)?.map(|stored| stored.value);
         let good = |known: &ScimTokenRecord| known.hash == hash_of(token) && now < known.expires;
-        Ok(stored.filter(good).map(|_| connector))
+        if !stored.as_ref().is_some_and(good) {
+            return Ok(None);
+        }
+        let written = self.store.get::<ConnectorRecord>(connector.as_str(), now).await.map_err(failed)?;
+        Ok(written.map(|_| connector))
     }
 
     pub(super) async fn tokens_of(

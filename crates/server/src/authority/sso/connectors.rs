@@ -108,12 +108,16 @@ impl Connectors {
         self.check(&connector).map_err(|error| Status::invalid_argument(ServerError::chain(&error)))?;
         let now = OffsetDateTime::now_utc();
         let name = connector.name.to_string();
+        let keys = self.key_steps(&connector, now).await?;
+        // Before what `Identities::change` gives, as everywhere.
+        let _provisioning = self.provisioning.change().await;
+        let before = self.stored(&name, now).await?;
+        self.check_people(&connector, before.as_ref(), now).await?;
         let record = ConnectorRecord { yaml: connector.to_yaml() };
         let mut steps = vec![op(&name, &record, None, write).map_err(|error| storage(&error))?];
-        steps.extend(self.key_steps(&connector, now).await?);
+        steps.extend(keys);
         // None is admitted by what the document said before.
         let _changing = self.identities.change().await;
-        let before = self.stored(&name, now).await?;
         let is_meant = match write {
             Write::Create => false,
             Write::Replace => true,
@@ -137,11 +141,38 @@ impl Connectors {
         Ok(resource(KIND, &name, revisions.first().copied().unwrap_or_default(), None, record.yaml))
     }
 
-    /// Removes a connector, and with it the users who came by it, with their logins.
+    /// That a connector has the same people as before, or that nothing is left of what was said of others.
+    async fn check_people(
+        &self,
+        connector: &Connector,
+        before: Option<&Stored<ConnectorRecord>>,
+        now: OffsetDateTime,
+    ) -> Result<(), Status> {
+        let Some(before) = before else {
+            // What an interrupted removal of one of the name has left.
+            return self.provisioning.forget(&connector.name, now).await;
+        };
+        if Connector::parse(&before.value.yaml).is_ok_and(|before| before.issuer == connector.issuer) {
+            return Ok(());
+        }
+        if self.provisioning.has_tokens(&connector.name, now).await? {
+            return Err(Status::failed_precondition(format!(
+                "spec.issuer: what the SCIM client of {KIND}/{name} says is about the people of the issuer before; remove its tokens \
+                 first (sallyport admin scim token rm), or write a connector of another name",
+                name = connector.name
+            )));
+        }
+        self.provisioning.forget_people(&connector.name, now).await
+    }
+
+    /// Removes a connector, with its SCIM client's tokens and all that the client has made, and with the users who came by it and their
+    /// logins.
     pub(crate) async fn delete(&self, caller: &Caller, name: &str) -> Result<(), Status> {
         self.delegation.must_administer(caller, "Admin.DeleteResource", WRITE).await?;
         let now = OffsetDateTime::now_utc();
         let missing = || Status::not_found(format!("there is no {KIND} {}", shown(name)));
+        // Before what `Identities::change` gives, as everywhere.
+        let _provisioning = self.provisioning.change().await;
         let _changing = self.identities.change().await;
         let before = self.stored(name, now).await?.ok_or_else(missing)?;
         self.end_users_of(caller, name, "the connector of single sign-on was removed", now).await?;
@@ -152,6 +183,7 @@ impl Connectors {
             if let Some(key) = key {
                 steps.extend(removed(&key.name, &key.value).map_err(|error| storage(&error))?);
             }
+            steps.extend(self.provisioning.without_tokens(&name, now).await?);
             self.remotes.lock().remove(&name);
         }
         self.store.backend().transact_urgent(steps, now).await.map_err(|error| storage(&error))?;
@@ -159,7 +191,11 @@ impl Connectors {
             .event(Code::ConnectorDeleted)
             .message(format!("{KIND}/{name}"))
             .field("name", name.to_owned());
-        self.journal.record_urgent(vec![event]).await
+        self.journal.record_urgent(vec![event]).await?;
+        match ResourceName::new(name) {
+            Ok(name) => self.provisioning.forget(&name, now).await,
+            Err(_) => Ok(()),
+        }
     }
 
     async fn stored(

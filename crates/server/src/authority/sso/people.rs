@@ -112,7 +112,7 @@ impl Connectors {
         let Whose { name, owner, before } = self.whose(connector, &key, verdict, now).await?;
         let connector_stands = self.connector_stands(connector, now).await?;
         let called = verdict.name.as_ref().ok();
-        let admission = self.provisioning.admission(&connector.name, called, &name, now).await;
+        let admission = self.provisioning.admission(&connector.name, &key, called, &name, now).await;
         let provisioned = match admission.map_err(Failure::State)? {
             Admission::NotProvisioned => Vec::new(),
             Admission::Active(steps) => steps,
@@ -161,12 +161,15 @@ impl Connectors {
                 (session_key(&claims.identity.issuer, session), SessionRecord { person: key });
             steps.push(typed::put(&session, &record, Some(expires)).map_err(|error| state(&error))?);
         }
-        let changed = before
-            .as_ref()
-            .is_some_and(|before| before.value.roles != user.roles || before.value.traits != user.traits);
+        let changed = before.as_ref().is_some_and(|before| {
+            let by = before.value.origin.as_ref().map(|origin| origin.connector.as_str());
+            // Who leaves one connector's SCIM client is not cut off any more once they are another connector's.
+            let elsewhere = by != Some(connector.name.as_str());
+            elsewhere || before.value.roles != user.roles || before.value.traits != user.traits
+        });
         let mut events = Vec::new();
         if changed {
-            let why = "the provider says other roles or traits of the user than before";
+            let why = "the user came by another connector, or with other roles or traits, before";
             let ended = self.logins.end_logins(caller, &name, why, now).await.map_err(Failure::State)?;
             steps.extend(ended.steps);
             events.extend(ended.events);
