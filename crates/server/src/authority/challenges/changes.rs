@@ -228,7 +228,11 @@ impl Challenges {
         let spent = self.prove(caller, own, request.proof, &wanted, now).await?;
         let (purpose, otp_uri, code) = match kind {
             // The address alone registers nothing: a passkey that another person makes there would be a way in for good.
-            FactorKind::Webauthn => (Purpose::EnrolPasskey { name, allowed: spent.allows() }, String::new(), fresh_headless_code()?),
+            FactorKind::Webauthn => (
+                Purpose::EnrolPasskey { name, allowed: spent.allows() },
+                String::new(),
+                fresh_headless_code()?,
+            ),
             FactorKind::Totp => {
                 let secret = totp::Secret::generate().map_err(internal)?;
                 let issuer = format!("Sallyport {}", self.config.cluster);
