@@ -231,8 +231,12 @@ async fn what_allowed_a_factor_still_stands_when_it_is_added() {
         proofs.push(Proof::Challenge(id));
     }
     let passkey = client.begin_add(begin("webauthn", "thief", proofs.pop().unwrap())).await.unwrap();
-    let passkey = passkey.into_inner().page.unwrap().challenge;
-    let options = bench.web.clone().begin_enrolment(at(&passkey)).await.unwrap().into_inner().options_json;
+    let (passkey, code) = {
+        let begun = passkey.into_inner();
+        (begun.page.unwrap().challenge, begun.code)
+    };
+    let options = bench.web.clone().begin_enrolment(begin_at(&passkey, &code)).await.unwrap().into_inner();
+    let options = options.options_json;
     let codes = client.begin_add(begin("totp", "thief", proofs.pop().unwrap())).await.unwrap().into_inner();
     let secret = bench.add_codes(&alice, "phone", proofs.pop().unwrap()).await.unwrap();
     let list = listed(&alice).await;
