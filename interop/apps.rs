@@ -272,8 +272,11 @@ fn a_session_ends_with_what_let_its_user_in() {
     rig.wait_for("echo");
 
     let session = rig.session(&tunnel);
-    let listed = stdout(&ok(rig.alice.run(&["sessions", "ls"])));
-    assert!(listed.contains("alice") && listed.contains("echo"), "{listed}");
+    // The agent reports it beside serving it.
+    wait_for("the session to be listed", || {
+        let listed = stdout(&ok(rig.alice.run(&["sessions", "ls"])));
+        (listed.contains("alice") && listed.contains("echo")).then_some(())
+    });
     rig.ends(session, "no role allows it", || {
         ok(rig.cluster.create(ROLE_WITHOUT));
     });

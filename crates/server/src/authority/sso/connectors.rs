@@ -17,7 +17,7 @@ use tonic::Status;
 
 use super::document::{ClientProof, Connector, KIND};
 use super::error::SsoError;
-use super::flow::Failure;
+use super::failure::Failure;
 use super::provider::Remote;
 use super::records::ConnectorRecord;
 use crate::ServerError;

@@ -3,7 +3,7 @@
 use data_encoding::{BASE64, BASE64URL_NOPAD};
 use sallyport_oidc::Attempt;
 use sallyport_sal::{constant_time_eq, random};
-use sallyport_store::{Op, StoreError, typed};
+use sallyport_store::{Op, typed};
 use time::OffsetDateTime;
 use tonic::Status;
 
@@ -12,34 +12,17 @@ use super::client::{Credential, form, secret};
 use super::connectors::{Connectors, key_name};
 use super::document::{ClientProof, Connector};
 use super::error::SsoError;
+use super::failure::{Failure, state};
 use super::provider::Remote;
 use super::records::{AttemptRecord, Under};
 use crate::authority::records::KeyRecord;
 use crate::authority::secrets::hash_of;
-use crate::authority::storage::storage;
 use sallyport_sal::custody::{Custody as _, SealedCustody};
 
 /// Bytes of what the browser keeps.
 const BINDING_BYTES: usize = 16;
 /// Longest code, `state` and `iss` that are read of an answer, in bytes.
 const ANSWER_BYTES: usize = 4096;
-
-/// Why a step fails: by single sign-on itself, or by the state.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    Sso(Box<SsoError>),
-    State(Status),
-}
-
-impl<E: Into<SsoError>> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Self::Sso(Box::new(error.into()))
-    }
-}
-
-pub(super) fn state(error: &StoreError) -> Failure {
-    Failure::State(storage(error))
-}
 
 /// A login that goes to the provider now.
 pub(crate) struct Begun {

@@ -8,7 +8,7 @@ use tonic::Status;
 use super::claims::Claims;
 use super::connectors::Connectors;
 use super::error::SsoError;
-use super::flow::Failure;
+use super::failure::Failure;
 use super::people::with_origin;
 use crate::authority::caller::Caller;
 use crate::authority::identities::origins::{PersonRecord, person_key};

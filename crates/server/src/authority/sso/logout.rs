@@ -7,7 +7,7 @@ use tonic::Status;
 
 use super::connectors::Connectors;
 use super::error::SsoError;
-use super::flow::{Failure, state};
+use super::failure::{Failure, state};
 use super::people::with_origin;
 use super::records::{LogoutRecord, SessionRecord, logout_key, session_key};
 use crate::ServerError;

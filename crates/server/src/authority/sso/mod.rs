@@ -9,6 +9,7 @@ mod client;
 pub(crate) mod connectors;
 pub(crate) mod document;
 pub(crate) mod error;
+pub(crate) mod failure;
 pub(crate) mod flow;
 mod lapse;
 pub(crate) mod logout;

@@ -10,7 +10,7 @@ use super::claims::{Claims, Verdict};
 use super::connectors::Connectors;
 use super::document::Connector;
 use super::error::SsoError;
-use super::flow::{Failure, state};
+use super::failure::{Failure, state};
 use super::records::{SessionRecord, session_key};
 use crate::authority::caller::Caller;
 use crate::authority::identities::origins::{NameRecord, PersonRecord, person_key};

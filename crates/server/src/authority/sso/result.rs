@@ -7,7 +7,7 @@ use tonic::Status;
 
 use super::claims::{Claims, Verdict, told};
 use super::connectors::Connectors;
-use super::flow::Failure;
+use super::failure::Failure;
 use crate::ServerError;
 
 /// What a login came to: everything that the provider said, each rule, and why it would not be taken.
