@@ -36,7 +36,7 @@
 //! Accounts            -> Journal Delegation Policy Identities Logins Issuance IssuedList Factors
 //! Challenges          -> Journal Policy Identities Factors Accounts   what is proven at pages
 //! CertificateRegister -> Journal Delegation Policy Identities Issuance IssuedList HostRegistry
-//! Provisioning        -> Journal Delegation Policy Identities Logins             what SCIM clients say
+//! Provisioning        -> Journal Gate Delegation Policy Identities Logins        what SCIM clients say
 //! Connectors          -> Journal Delegation Policy Identities Logins Accounts Provisioning    single sign-on
 //! SsoPages            -> Connectors Challenges               single sign-on at the login page
 //! Resources           -> Journal Gate Delegation Policy Identities HostRegistry DatabaseRegister Catalogue Servers Membership Accounts Connectors

@@ -121,7 +121,8 @@ async fn hostile_bytes_never_reach_the_database() {
         client.answers().await;
         use tokio::io::AsyncWriteExt;
         client.io.write_all(bytes).await.unwrap();
-        client.io.write_all(b"Q\0\0\0\x14drop table other\0").await.unwrap();
+        // The agent may have ended the session by then.
+        let _ = client.io.write_all(b"Q\0\0\0\x14drop table other\0").await;
         let text = client.end().await;
         assert!(text.starts_with("E 08P01"), "{text}");
         world.quiet().await;

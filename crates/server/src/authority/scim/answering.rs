@@ -14,6 +14,8 @@ use super::directory::Directory;
 use super::provisioning::Provisioning;
 use crate::ServerError;
 use crate::authority::caller::{Caller, NOWHERE, shown};
+use crate::authority::sso::records::ConnectorRecord;
+use crate::authority::storage::storage;
 
 /// Headers of a request that are looked at; a request has a few more.
 const MOST_HEADERS: usize = 64;
@@ -24,6 +26,11 @@ impl Provisioning {
         let address = self.config.public_addr.as_str();
         let address = address.strip_suffix(":443").unwrap_or(address);
         (!address.is_empty()).then(|| format!("https://{address}/scim/v2"))
+    }
+
+    async fn is_connector(&self, name: &ResourceName, now: OffsetDateTime) -> Result<bool, Status> {
+        let found = self.store.get::<ConnectorRecord>(name.as_str(), now).await;
+        Ok(found.map_err(|error| storage(&error))?.is_some())
     }
 
     /// Answers a request of a SCIM client. What the client may read is in the answer; a failure of ours is the call's.
@@ -38,9 +45,12 @@ impl Provisioning {
                 return Ok(answered(Response::refused(ScimError::Busy)));
             }
             self.guesses.note(address.ip(), now);
-            // A secret without its connector is none to put on record.
+            // A secret where the connector's name belongs is none to put on record: the name of one that there is.
             let said = request.token.split_once(':').and_then(|(said, _)| ResourceName::new(said).ok());
-            let said = said.map(|said| said.to_string()).unwrap_or_default();
+            let said = match said {
+                Some(name) if self.is_connector(&name, now).await? => name.to_string(),
+                _ => String::new(),
+            };
             let event = client
                 .event(Code::ScimRefused)
                 .message("no valid token of a SCIM client came with the request")
