@@ -3,7 +3,7 @@
 use data_encoding::{BASE64, BASE64URL_NOPAD};
 use sallyport_oidc::Attempt;
 use sallyport_sal::{constant_time_eq, random};
-use sallyport_store::{Op, typed};
+use sallyport_store::{Op, StoreError, typed};
 use time::OffsetDateTime;
 use tonic::Status;
 
