@@ -67,14 +67,15 @@ const LAYERS: &[Layer] = &[
         may_use: &["sal"],
         reason: "a verdict about a passkey is pure: bytes, options and the time in",
     },
+    Layer { name: "json", may_use: &[], reason: "a text has one reading, whatever is read" },
     Layer {
         name: "oidc",
-        may_use: &["sal"],
+        may_use: &["sal", "json"],
         reason: "a verdict about a token is pure: what the provider sent and the time in",
     },
     Layer {
         name: "scim",
-        may_use: &[],
+        may_use: &["json"],
         reason: "what a provisioning client may do is pure: a request and the time in; what is stored, the authority says",
     },
     Layer { name: "bench", may_use: &[], reason: "samples and pictures are the same whatever is measured" },

@@ -1,104 +1,19 @@
-//! JSON in which no name stands twice.
+//! JSON of providers: no name stands twice.
 //!
 //! RFC 7519 §4 and RFC 7515 §4 let a reader take the last of two members with one name; another reader takes the first, and
 //! both believe what was signed. Here there is one reading, or none.
 
-use std::fmt;
+use sallyport_json::{ObjectError, Rules};
+use serde_json::{Map, Value};
 
-use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+pub(crate) use sallyport_json::kind;
 
-/// Why bytes are no object of JSON that has one reading.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ObjectError {
-    #[error(transparent)]
-    Json(#[from] serde_json::Error),
-    #[error("it is not an object")]
-    NotAnObject,
-}
+/// Names of claims tell case. No token is deep; more than this serde_json does not read.
+const RULES: Rules = Rules { max_depth: 127, fold_names: false };
 
 /// Reads an object and nothing after it.
 pub(crate) fn object(bytes: &[u8]) -> Result<Map<String, Value>, ObjectError> {
-    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = Strict.deserialize(&mut deserializer)?;
-    deserializer.end()?;
-    match value {
-        Value::Object(members) => Ok(members),
-        _ => Err(ObjectError::NotAnObject),
-    }
-}
-
-struct Strict;
-
-impl<'de> DeserializeSeed<'de> for Strict {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Strict {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::Number(value.into()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::Number(value.into()))
-    }
-
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
-        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number is out of range"))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::String(value.to_owned()))
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Strict)? {
-            list.push(item);
-        }
-        Ok(Value::Array(list))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let mut members = Map::new();
-        while let Some(name) = entries.next_key::<String>()? {
-            let value = entries.next_value_seed(Strict)?;
-            if members.insert(name, value).is_some() {
-                return Err(de::Error::custom("a member stands there twice"));
-            }
-        }
-        Ok(Value::Object(members))
-    }
-}
-
-/// What a value is, for a message.
-pub(crate) fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
+    sallyport_json::object(bytes, RULES)
 }
 
 /// The start of what a stranger sent, for a message.

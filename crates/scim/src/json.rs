@@ -3,11 +3,10 @@
 //! Names of attributes do not tell case (RFC 7643 §2.1), so `userName` and `username` in one object are one name twice. Another
 //! reader might take the other one; here there is one reading, or none.
 
-use std::collections::BTreeSet;
-use std::fmt;
+use sallyport_json::Rules;
+use serde_json::{Map, Value};
 
-use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+pub(crate) use sallyport_json::kind;
 
 use crate::error::ScimError;
 
@@ -23,14 +22,8 @@ pub(crate) fn object(bytes: &[u8]) -> Result<Map<String, Value>, ScimError> {
         let (what, unit) = ("the body", "bytes");
         return Err(ScimError::TooLarge { what, got: bytes.len(), unit, limit: MAX_BODY_BYTES });
     }
-    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = Strict { depth: 0 }.deserialize(&mut deserializer);
-    let value = value.map_err(|error| ScimError::syntax(error.to_string()))?;
-    deserializer.end().map_err(|error| ScimError::syntax(error.to_string()))?;
-    match value {
-        Value::Object(members) => Ok(members),
-        other => Err(ScimError::syntax(format!("it is {}, expected an object", kind(&other)))),
-    }
+    let rules = Rules { max_depth: MAX_DEPTH, fold_names: true };
+    sallyport_json::object(bytes, rules).map_err(|error| ScimError::syntax(error.to_string()))
 }
 
 /// Finds a member whatever the case of its name.
@@ -38,95 +31,6 @@ pub(crate) fn member<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&
     object
         .get(name)
         .or_else(|| object.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value))
-}
-
-/// What a value is, for a message.
-pub(crate) fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Strict {
-    depth: usize,
-}
-
-impl Strict {
-    fn deeper<E: de::Error>(self) -> Result<Self, E> {
-        if self.depth == MAX_DEPTH {
-            return Err(E::custom(format!("it is nested more than {MAX_DEPTH} deep")));
-        }
-        Ok(Self { depth: self.depth + 1 })
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Strict {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Strict {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::Number(value.into()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::Number(value.into()))
-    }
-
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
-        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number is out of range"))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::String(value.to_owned()))
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let inner = self.deeper()?;
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(inner)? {
-            list.push(item);
-        }
-        Ok(Value::Array(list))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let inner = self.deeper()?;
-        let mut members = Map::new();
-        let mut names = BTreeSet::new();
-        while let Some(name) = entries.next_key::<String>()? {
-            let value = entries.next_value_seed(inner)?;
-            if !names.insert(name.to_ascii_lowercase()) {
-                return Err(de::Error::custom("a member stands there twice"));
-            }
-            members.insert(name, value);
-        }
-        Ok(Value::Object(members))
-    }
 }
 
 #[cfg(test)]
