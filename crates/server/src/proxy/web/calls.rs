@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{Path, Request};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
@@ -19,13 +20,15 @@ use tracing::debug;
 use zeroize::Zeroizing;
 
 use super::answer::{Refused, json};
-use super::limits::Limits;
+use super::limits::{Limits, UnderWay};
 use super::origin::Origins;
 use crate::proxy::peer::Peer;
 
 /// Longest call: an attestation with a chain of certificates is some ten thousand bytes.
 pub(super) const LONGEST_BYTES: usize = 160 * 1024;
-/// What servers send that are no pages.
+/// What pages send,
+const JSON: &str = "application/json";
+/// and servers that are no pages.
 const FORM: &str = "application/x-www-form-urlencoded";
 /// How long a call may take to arrive,
 const ARRIVAL: Duration = Duration::from_secs(5);
@@ -141,15 +144,9 @@ impl<S: Channel> Calls<S> {
         Answer: Future<Output = Result<(), Refused>>,
     {
         let (head, body) = request.into_parts();
-        let Some(peer) = head.extensions.get::<Peer>() else { return Err(Refused::Foreign) };
-        let address = peer.address.ip().to_canonical();
-        let _under_way = self.limits.admit(address, Instant::now()).inspect_err(|_| turned_away("limit"))?;
-        let body = read_as(FORM, &head.headers, body).await.inspect_err(|_| turned_away("body"))?;
-        let asking = ask((self.authority)(), name, body, address.to_string());
-        let answer = tokio::time::timeout(PATIENCE, asking).await.unwrap_or(Err(Refused::Unanswered));
-        let result = if answer.is_ok() { "ok" } else { "error" };
-        counter!("sallyport_authority_calls_total", "method" => method, "result" => result).increment(1);
-        answer
+        let (_under_way, address) = self.admit(&head)?;
+        let body = read(FORM, &head.headers, body).await.inspect_err(|_| turned_away("body"))?;
+        answered(method, ask((self.authority)(), name, body, address)).await
     }
 
     async fn take<Q, A, F, Answer>(
@@ -165,22 +162,34 @@ impl<S: Channel> Calls<S> {
     {
         let (head, body) = request.into_parts();
         self.origins.check(&head.uri, &head.headers).inspect_err(|_| turned_away("origin"))?;
-        let Some(peer) = head.extensions.get::<Peer>() else { return Err(Refused::Foreign) };
-        let address = peer.address.ip().to_canonical();
-        // Counted before it is read, and until it is answered.
-        let _under_way = self.limits.admit(address, Instant::now()).inspect_err(|_| turned_away("limit"))?;
-        let body = read(&head.headers, body).await.inspect_err(|_| turned_away("body"))?;
+        let (_under_way, address) = self.admit(&head)?;
+        let body = read(JSON, &head.headers, body).await.inspect_err(|_| turned_away("body"))?;
         let question: Q = serde_json::from_slice(&body).map_err(|error| {
             turned_away("body");
             Refused::Invalid(error.to_string())
         })?;
         drop(body);
-        let asking = ask((self.authority)(), question, address.to_string());
-        let answer = tokio::time::timeout(PATIENCE, asking).await.unwrap_or(Err(Refused::Unanswered));
-        let result = if answer.is_ok() { "ok" } else { "error" };
-        counter!("sallyport_authority_calls_total", "method" => method, "result" => result).increment(1);
-        answer
+        answered(method, ask((self.authority)(), question, address)).await
     }
+
+    /// Counts a call before it is read, and until it is answered; gives where it comes from.
+    fn admit(&self, head: &Parts) -> Result<(UnderWay, String), Refused> {
+        let Some(peer) = head.extensions.get::<Peer>() else { return Err(Refused::Foreign) };
+        let address = peer.address.ip().to_canonical();
+        let under_way = self.limits.admit(address, Instant::now()).inspect_err(|_| turned_away("limit"))?;
+        Ok((under_way, address.to_string()))
+    }
+}
+
+/// What the authority answers, within the time that a page waits.
+async fn answered<A>(
+    method: &'static str,
+    asking: impl Future<Output = Result<A, Refused>>,
+) -> Result<A, Refused> {
+    let answer = tokio::time::timeout(PATIENCE, asking).await.unwrap_or(Err(Refused::Unanswered));
+    let result = if answer.is_ok() { "ok" } else { "error" };
+    counter!("sallyport_authority_calls_total", "method" => method, "result" => result).increment(1);
+    answer
 }
 
 fn turned_away(reason: &'static str) {
@@ -188,11 +197,7 @@ fn turned_away(reason: &'static str) {
 }
 
 /// The body of a call, which may hold a password.
-async fn read(headers: &HeaderMap, body: Body) -> Result<Zeroizing<Vec<u8>>, Refused> {
-    read_as("application/json", headers, body).await
-}
-
-async fn read_as(media_type: &str, headers: &HeaderMap, body: Body) -> Result<Zeroizing<Vec<u8>>, Refused> {
+async fn read(media_type: &str, headers: &HeaderMap, body: Body) -> Result<Zeroizing<Vec<u8>>, Refused> {
     let mut kinds = headers.get_all(header::CONTENT_TYPE).iter();
     let kind = kinds.next().and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     // With a charset or without; no form of a foreign page can send this without asking first (Fetch §3.2.2).
