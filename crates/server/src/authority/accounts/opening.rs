@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sallyport_access::{Identity, Principal, UserName};
-use sallyport_audit::{Code, Event};
+use sallyport_audit::Code;
 use sallyport_ca::{CaKind, CertificateKind, UserCertificates, check_accepted, issue_user};
 use sallyport_store::{Kind, Op, StoreError};
 use sallyport_wire::{convert, v1};
@@ -130,8 +130,8 @@ impl Accounts {
             .field("ttl_seconds", ttl.whole_seconds());
         let certified = with_certificates(certified, &issued.issued);
         let mut events = vec![by.on(logged_in), certified];
-        if let Spends::Password { code: Some(SpentCode::Recovery { stored, .. }), .. } = &spends {
-            events.push(recovery_code_used(caller, &user.name, stored.value.codes.iter().flatten().count()));
+        if let Spends::Password { code: Some(code), .. } = &spends {
+            events.extend(code.recovery_used(caller, &user.name));
         }
         self.journal.record(events).await?;
         if let Spends::Password { credential, password, .. } = spends
@@ -240,9 +240,4 @@ impl Accounts {
             valid_until: Some(convert::time_to_proto(issued.valid_before)),
         }
     }
-}
-
-/// The event of a recovery code that was used, of which there were so many before.
-pub(crate) fn recovery_code_used(caller: &Caller, user: &UserName, before: usize) -> Event {
-    caller.event(Code::RecoveryCodeUsed).user(user.as_str()).field("left", before.saturating_sub(1))
 }

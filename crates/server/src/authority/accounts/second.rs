@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use sallyport_access::UserName;
+use sallyport_audit::{Code, Event};
 use sallyport_store::{Op, StoreError, Stored, typed};
 use time::OffsetDateTime;
 use tonic::Status;
 
 use crate::authority::accounts::login::{Account, Accounts, LoginRefusal, WRONG, locked_out, refusal};
 use crate::authority::accounts::means::{Means, UsedFactor, Way};
+use crate::authority::caller::Caller;
 use crate::authority::factors::kept::{CODES_NAME, Factors, Held, codes};
 use crate::authority::factors::names::FactorName;
 use crate::authority::factors::records::{FactorRecord, FactorSecret, RecoveryRecord};
@@ -84,6 +86,13 @@ impl SpentCode {
             }
             Self::Recovery { stored, index } => Factors::spent(user, stored, *index),
         }
+    }
+
+    /// The event of a recovery code that was used; none of a one-time code.
+    pub(crate) fn recovery_used(&self, caller: &Caller, user: &UserName) -> Option<Event> {
+        let Self::Recovery { stored, .. } = self else { return None };
+        let left = stored.value.codes.iter().flatten().count().saturating_sub(1);
+        Some(caller.event(Code::RecoveryCodeUsed).user(user.as_str()).field("left", left))
     }
 
     /// By what a user is proven with it.

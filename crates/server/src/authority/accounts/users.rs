@@ -195,7 +195,7 @@ impl Accounts {
         self.journal.record_urgent(events).await
     }
 
-    /// Makes the name free of a person whose time as a user is over; none where it is nobody's.
+    /// Makes the name free of a person whose time as a user is over; none where no person has it.
     async fn free_name(
         &self,
         caller: &Caller,

@@ -3,24 +3,20 @@
 use sallyport_access::UserName;
 use sallyport_audit::Code;
 use sallyport_store::Stored;
-use sallyport_webauthn::{
-    AuthenticationChoice, AuthenticationResponse, Purpose as Ceremony, WebAuthnError, Who,
-};
+use sallyport_webauthn::{AuthenticationChoice, Purpose as Ceremony, WebAuthnError, Who};
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
 
 use crate::authority::accounts::login::LoginRefusal;
 use crate::authority::accounts::means::{Means, UsedFactor, Way};
-use crate::authority::accounts::opening::recovery_code_used;
-use crate::authority::accounts::second::SpentCode;
-use crate::authority::challenges::ceremony::{KeptCeremony, options_json};
 use crate::authority::challenges::kept::Challenges;
 use crate::authority::challenges::pages::{Browser, client};
+use crate::authority::challenges::passkeys::Checked;
 use crate::authority::challenges::records::{ChallengeRecord, ProvenBy, Purpose};
 use crate::authority::factors::kept::Factors;
 use crate::authority::factors::passkeys::refusal;
-use crate::authority::factors::records::{FactorKind, FactorRecord, FactorSecret};
+use crate::authority::factors::records::FactorKind;
 use crate::authority::records::UserRecord;
 use crate::authority::storage::storage;
 
@@ -104,7 +100,7 @@ impl Challenges {
         let party = self.factors.party()?;
         let (stored, user) = self.approval(browser, id, now).await?;
         Self::is_pending(&stored)?;
-        self.code_is_typed(browser, &stored, stored.value.terminal_code.as_deref(), code, now).await?;
+        self.code_is_typed(browser, &stored, code, now).await?;
         let credentials = self.factors.held(&user, now).await?.credentials();
         let handle = self.factors.handle(&user, now).await?;
         let who = Who::User { handle: &handle, credentials: &credentials };
@@ -115,10 +111,7 @@ impl Challenges {
             ),
             error => refusal(&error),
         })?;
-        let mut next = stored.value.clone();
-        next.ceremony = Some(KeptCeremony::of(&pending)?);
-        self.write(&stored, &next, Vec::new(), now).await?;
-        Ok(v1::WebPublicKey { options_json: options_json(&options)? })
+        self.asks(&stored, &options, &pending, now).await
     }
 
     /// Proves it. A passkey of another user destroys the challenge: whose it is was fixed when it was asked for.
@@ -129,30 +122,15 @@ impl Challenges {
         response: &str,
     ) -> Result<v1::WebProven, Status> {
         let now = OffsetDateTime::now_utc();
-        let party = self.factors.party()?;
+        self.factors.party()?;
         let (mut stored, user) = self.approval(browser, id, now).await?;
         Self::is_pending(&stored)?;
         let pending = self.take_ceremony(&mut stored, now).await?;
         let handle = self.factors.handle(&user, now).await?;
-        let (mut known, mut checked) = (None, Err(WebAuthnError::UnknownCredential));
-        match AuthenticationResponse::parse(response.as_bytes()) {
-            Err(error) => checked = Err(error),
-            Ok(response) => {
-                known = self.factors.passkey(response.credential_id().as_slice(), now).await?;
-                let record = known.as_ref().and_then(|(_, factor)| factor.value.credential());
-                if record.is_some() {
-                    checked = party.finish_authentication(
-                        pending,
-                        Ceremony::StepUp,
-                        Some(&handle),
-                        &response,
-                        record,
-                        now,
-                    );
-                }
-            }
-        }
-        let rival = known.as_ref().map(|(whose, _)| whose).filter(|whose| **whose != user);
+        let ceremony = Ceremony::StepUp;
+        let Checked { whose, outcome } =
+            self.check_passkey(pending, ceremony, Some(&handle), response, now).await?;
+        let rival = whose.as_ref().map(|(whose, _)| whose).filter(|whose| **whose != user);
         if let Some(rival) = rival {
             let event = browser
                 .event(Code::ChallengeRefused)
@@ -164,10 +142,10 @@ impl Challenges {
                 "this passkey is another user's: the approval has ended; begin again with the command that opened it",
             ));
         }
-        let (authentication, (_, factor)) = match (checked, known) {
-            (Ok(authentication), Some(known)) => (authentication, known),
-            (checked, _) => {
-                let error = checked.err().unwrap_or(WebAuthnError::UnknownCredential);
+        let (authentication, (_, factor)) = match (outcome, whose) {
+            (Ok(authentication), Some(whose)) => (authentication, whose),
+            (outcome, _) => {
+                let error = outcome.err().unwrap_or(WebAuthnError::UnknownCredential);
                 let event = browser.event(Code::ChallengeRefused).user(user.as_str()).message(error.word());
                 self.wrong_proof(&browser.caller, &stored, event, now).await?;
                 return Err(refusal(&error));
@@ -179,11 +157,7 @@ impl Challenges {
             second_factor: true,
             user_verified: authentication.user_verified,
         };
-        let after = FactorRecord {
-            last_used: Some(now),
-            secret: FactorSecret::Webauthn { credential: authentication.credential },
-            ..factor.value.clone()
-        };
+        let after = factor.value.after_use(authentication.credential, now);
         let _changing = self.identities.steady().await;
         let spends = vec![Factors::used(&user, &factor, &after)?];
         self.approved(browser, &stored, &user, means, spends, now).await
@@ -200,7 +174,7 @@ impl Challenges {
         let now = OffsetDateTime::now_utc();
         let (stored, user) = self.approval(browser, id, now).await?;
         Self::is_pending(&stored)?;
-        self.code_is_typed(browser, &stored, stored.value.terminal_code.as_deref(), code, now).await?;
+        self.code_is_typed(browser, &stored, code, now).await?;
         let proven = match self.accounts.prove_code(&user, otp, now).await {
             Ok(proven) => proven,
             Err(LoginRefusal { status, reason, locked_out }) => {
@@ -215,9 +189,8 @@ impl Challenges {
         let _changing = self.identities.steady().await;
         let spends = self.accounts.spend_code(&user, &proven, now).await.map_err(|refusal| refusal.status)?;
         let answer = self.approved(browser, &stored, &user, proven.code.means(), spends, now).await?;
-        if let SpentCode::Recovery { stored, .. } = &proven.code {
-            let before = stored.value.codes.iter().flatten().count();
-            self.journal.record(vec![recovery_code_used(&browser.caller, &user, before)]).await?;
+        if let Some(used) = proven.code.recovery_used(&browser.caller, &user) {
+            self.journal.record(vec![used]).await?;
         }
         Ok(answer)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use data_encoding::{BASE64, HEXLOWER};
 use sallyport_access::role::RESOURCES;
 use sallyport_audit::Code;
-use sallyport_sal::{constant_time_eq, hash, random};
+use sallyport_sal::{constant_time_eq, hash};
 use sallyport_store::Stored;
 use sallyport_wire::v1;
 use time::OffsetDateTime;
@@ -19,42 +19,15 @@ use crate::authority::challenges::pages::host_name;
 use crate::authority::challenges::records::{
     ChallengeRecord, LoginAsked, ProvenBy, Purpose, Redirect, State,
 };
+use crate::authority::challenges::terminal;
 use crate::authority::records::UserRecord;
-use crate::authority::secrets::hash_of;
 use crate::authority::storage::storage;
 use crate::config::HeadlessLogins;
 
-/// How long one call of a headless program waits.
-const POLL: Duration = Duration::from_secs(30);
-/// Letters of the code that a headless program shows: no vowels, which make words, and none that look alike.
-const LETTERS: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";
-/// How many: 34 bits, for a challenge that ends with the fifth wrong one.
-const HEADLESS_LETTERS: usize = 8;
 /// SHA-256.
 const CODE_CHALLENGE_BYTES: usize = 32;
 /// RFC 7636 §4.1.
 const VERIFIER: std::ops::RangeInclusive<usize> = 43..=128;
-
-/// What a headless program shows, and the person types: hashed without dashes and in capitals.
-pub(super) fn headless_hash(text: &str) -> String {
-    let plain: String =
-        text.chars().filter(char::is_ascii_alphabetic).map(|letter| letter.to_ascii_uppercase()).collect();
-    hash_of(&plain)
-}
-
-/// What a terminal shows for the person to type at the page.
-pub(super) fn fresh_headless_code() -> Result<String, Status> {
-    let mut code = String::new();
-    while code.len() < HEADLESS_LETTERS {
-        let bytes = random::bytes::<32>().map_err(|error| Status::internal(error.to_string()))?;
-        // Of 256 values the first 240 are 12 times the alphabet.
-        let fair = bytes.iter().filter(|byte| **byte < 240);
-        let letters = fair.filter_map(|byte| LETTERS.get(usize::from(*byte) % LETTERS.len()));
-        code.extend(letters.take(HEADLESS_LETTERS - code.len()).map(|letter| char::from(*letter)));
-    }
-    let (left, right) = code.split_at(HEADLESS_LETTERS / 2);
-    Ok(format!("{left}-{right}"))
-}
 
 fn same(left: &str, right: &str) -> bool {
     constant_time_eq(left.as_bytes(), right.as_bytes())
@@ -76,8 +49,7 @@ impl Challenges {
                 request.code_challenge.len()
             )));
         }
-        let code = fresh_headless_code()?;
-        let (redirect, terminal_code) = match u16::try_from(request.redirect_port) {
+        let redirect = match u16::try_from(request.redirect_port) {
             Ok(0) => {
                 if self.config.authentication.headless == HeadlessLogins::Off {
                     return Err(Status::failed_precondition(
@@ -85,9 +57,9 @@ impl Challenges {
                          sallyport login --browser",
                     ));
                 }
-                (Redirect::Headless { code: headless_hash(&code) }, None)
+                Redirect::Headless
             }
-            Ok(port) if port >= 1024 => (Redirect::Loopback { port }, Some(headless_hash(&code))),
+            Ok(port) if port >= 1024 => Redirect::Loopback { port },
             _ => {
                 return Err(Status::invalid_argument(format!(
                     "{} is no port of a user's program: from 1024 to 65535, or 0 for a headless login",
@@ -103,8 +75,10 @@ impl Challenges {
             redirect,
         };
         let address = caller.address().unwrap_or(NOWHERE.ip());
-        let headless = terminal_code.is_none();
+        let headless = asked.redirect == Redirect::Headless;
         let host_name = host_name(&request.host_name);
+        let code = terminal::fresh()?;
+        let terminal_code = Some(terminal::hashed(&code));
         let asking = Asking { user: None, login: None, host_name, address, terminal_code };
         let event = caller
             .event(Code::ChallengeBegun)
@@ -124,7 +98,7 @@ impl Challenges {
         caller: &Caller,
         request: v1::FinishBrowserLoginRequest,
     ) -> Result<v1::FinishBrowserLoginResponse, Status> {
-        let deadline = tokio::time::Instant::now() + POLL;
+        let deadline = Challenges::wait_until();
         let mut heard = None;
         loop {
             let now = OffsetDateTime::now_utc();
@@ -137,7 +111,7 @@ impl Challenges {
             }
             match (&stored.value.state, &asked.redirect) {
                 (State::Proven(by), _) => return self.finish(caller, &stored, asked, by, now).await,
-                (State::Pending, Redirect::Headless { .. }) => {}
+                (State::Pending, Redirect::Headless) => {}
                 (State::Pending, Redirect::Loopback { .. }) => {
                     return Err(Status::failed_precondition("this login is not proven yet"));
                 }
@@ -157,14 +131,8 @@ impl Challenges {
                 heard = Some(self.waiting.wait(&stored.name)?);
                 continue;
             };
-            tokio::select! {
-                _ = changes.changed() => {}
-                () = tokio::time::sleep_until(deadline) => {
-                    return Ok(v1::FinishBrowserLoginResponse::default());
-                }
-                () = self.stop.cancelled() => {
-                    return Err(Status::unavailable("the authority is shutting down"));
-                }
+            if !self.has_changed(changes, deadline).await? {
+                return Ok(v1::FinishBrowserLoginResponse::default());
             }
         }
     }
@@ -184,7 +152,7 @@ impl Challenges {
         let right = VERIFIER.contains(&verifier.len()) && same(&hashed, &asked.code_challenge);
         let reason = match (&asked.redirect, &stored.value.state) {
             _ if !right => Some("wrong verifier"),
-            (Redirect::Headless { .. }, _) => None,
+            (Redirect::Headless, _) => None,
             (Redirect::Loopback { .. }, State::Proven(by)) => {
                 match by.code.as_ref().map(|code| code.opens(&request.code, now)) {
                     Some((true, true)) => None,
@@ -256,8 +224,8 @@ impl Challenges {
         now: OffsetDateTime,
     ) -> Result<(), LoginRefusal> {
         let identity = self.accounts.may_log_in(user, now)?;
-        let headless = matches!(redirect, Redirect::Headless { .. });
-        if !headless || self.config.authentication.headless == HeadlessLogins::Everyone {
+        if *redirect != Redirect::Headless || self.config.authentication.headless == HeadlessLogins::Everyone
+        {
             return Ok(());
         }
         let cache = self.policy.cache();
@@ -301,16 +269,5 @@ mod tests {
         sorted.extend(HARMLESS);
         sorted.sort_unstable();
         assert_eq!(sorted, RESOURCES);
-    }
-
-    #[test]
-    fn a_headless_code_is_read_however_it_is_typed() {
-        let code = fresh_headless_code().unwrap();
-        assert_eq!((code.len(), code.chars().nth(4)), (9, Some('-')), "{code}");
-        assert_eq!(
-            headless_hash(&code),
-            headless_hash(&format!(" {} ", code.to_lowercase().replace('-', " ")))
-        );
-        assert_ne!(headless_hash(&code), headless_hash(&fresh_headless_code().unwrap()));
     }
 }

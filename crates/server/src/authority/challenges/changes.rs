@@ -1,7 +1,5 @@
 //! A user's factors as the user changes them: each change is proven anew.
 
-use std::time::Duration;
-
 use sallyport_access::UserName;
 use sallyport_audit::Code;
 use sallyport_sal::totp;
@@ -14,13 +12,12 @@ use zeroize::Zeroizing;
 
 use crate::authority::accounts::login::LoginRefusal;
 use crate::authority::accounts::means::{Means, Way};
-use crate::authority::accounts::opening::recovery_code_used;
 use crate::authority::accounts::second::SpentCode;
 use crate::authority::caller::{Caller, NOWHERE};
-use crate::authority::challenges::browser::{fresh_headless_code, headless_hash};
 use crate::authority::challenges::kept::{Asking, Challenges};
 use crate::authority::challenges::pages::host_name;
 use crate::authority::challenges::records::{AllowedBy, ChallengeRecord, Purpose, State};
+use crate::authority::challenges::terminal;
 use crate::authority::factors::kept::{Factors, Held, codes};
 use crate::authority::factors::names::FactorName;
 use crate::authority::factors::passkeys::passkeys_off;
@@ -28,9 +25,6 @@ use crate::authority::factors::records::{FactorKind, FactorRecord};
 use crate::authority::factors::recovery::{CODES, RecoveryCode};
 use crate::authority::storage::storage;
 use crate::config::SecondFactor;
-
-/// How long one call waits for a challenge to change.
-const POLL: Duration = Duration::from_secs(30);
 
 /// The user who calls, with the login that they call by.
 #[derive(Debug, Clone)]
@@ -44,7 +38,7 @@ struct Spent {
     steps: Vec<Op>,
     means: Option<Means>,
     challenge: Option<(Stored<ChallengeRecord>, ChallengeRecord)>,
-    recovery_left: Option<usize>,
+    code: Option<SpentCode>,
     proven_at: OffsetDateTime,
 }
 
@@ -155,9 +149,11 @@ impl Challenges {
             }
         };
         let event = caller.event(Code::ChallengeBegun).field("purpose", purpose.word());
-        let code = fresh_headless_code()?;
-        let asking =
-            Asking { terminal_code: Some(headless_hash(&code)), ..asking(caller, own, &request.host_name) };
+        let code = terminal::fresh()?;
+        let asking = Asking {
+            terminal_code: Some(terminal::hashed(&code)),
+            ..asking(caller, own, &request.host_name)
+        };
         let opened = self.opened(purpose, asking, now)?;
         let begun = self.store.backend().transact(vec![opened.step.clone()], now).await;
         begun.map_err(|error| storage(&error))?;
@@ -172,7 +168,7 @@ impl Challenges {
         own: &Own,
         id: &str,
     ) -> Result<v1::AwaitChallengeResponse, Status> {
-        let deadline = tokio::time::Instant::now() + POLL;
+        let deadline = Challenges::wait_until();
         let mut heard = None;
         loop {
             let stored = self.own(caller, own, id, OffsetDateTime::now_utc()).await?;
@@ -184,12 +180,8 @@ impl Challenges {
                 heard = Some(self.waiting.wait(&stored.name)?);
                 continue;
             };
-            tokio::select! {
-                _ = changes.changed() => {}
-                () = tokio::time::sleep_until(deadline) => return Ok(answer),
-                () = self.stop.cancelled() => {
-                    return Err(Status::unavailable("the authority is shutting down"));
-                }
+            if !self.has_changed(changes, deadline).await? {
+                return Ok(answer);
             }
         }
     }
@@ -228,11 +220,9 @@ impl Challenges {
         let spent = self.prove(caller, own, request.proof, &wanted, now).await?;
         let (purpose, otp_uri, code) = match kind {
             // The address alone registers nothing: a passkey that another person makes there would be a way in for good.
-            FactorKind::Webauthn => (
-                Purpose::EnrolPasskey { name, allowed: spent.allows() },
-                String::new(),
-                fresh_headless_code()?,
-            ),
+            FactorKind::Webauthn => {
+                (Purpose::EnrolPasskey { name, allowed: spent.allows() }, String::new(), terminal::fresh()?)
+            }
             FactorKind::Totp => {
                 let secret = totp::Secret::generate().map_err(internal)?;
                 let issuer = format!("Sallyport {}", self.config.cluster);
@@ -242,7 +232,7 @@ impl Challenges {
             }
         };
         let event = caller.event(Code::ChallengeBegun).field("purpose", purpose.word());
-        let terminal_code = (!code.is_empty()).then(|| headless_hash(&code));
+        let terminal_code = (!code.is_empty()).then(|| terminal::hashed(&code));
         let asking = Asking { terminal_code, ..asking(caller, own, &request.host_name) };
         let opened = self.opened(purpose, asking, now)?;
         let _changing = self.identities.steady().await;
@@ -282,12 +272,7 @@ impl Challenges {
         let mut next = stored.value.clone();
         next.state = State::Used;
         self.write(&stored, &next, steps, now).await?;
-        let event = caller
-            .event(Code::FactorAdded)
-            .field("factor", factor.name.to_string())
-            .field("factor_kind", factor.kind().name())
-            .field("factor_id", factor.id.to_string());
-        self.journal.record(vec![event]).await?;
+        self.journal.record(vec![factor.on(caller.event(Code::FactorAdded))]).await?;
         Ok(v1::FinishAddFactorResponse { factor: Some(to_proto(&factor)) })
     }
 
@@ -324,12 +309,7 @@ impl Challenges {
         let steps = Factors::removed(&own.user, &held, stored)?;
         // What the proof itself changes of the factor is changed first.
         self.spend(caller, own, spent, steps, now).await?;
-        let event = caller
-            .event(Code::FactorRemoved)
-            .field("factor", factor.name.to_string())
-            .field("factor_kind", factor.kind().name())
-            .field("factor_id", factor.id.to_string());
-        self.journal.record(vec![event]).await
+        self.journal.record(vec![factor.on(caller.event(Code::FactorRemoved))]).await
     }
 
     /// Why a user's only factor stays; none where they have another, or log in without.
@@ -404,8 +384,7 @@ impl Challenges {
         use v1::factor_proof::Proof;
         let held = self.factors.held(&own.user, now).await?;
         let password = self.accounts.credential_of(&own.user, now).await?.password.is_some();
-        let nothing =
-            Spent { steps: Vec::new(), means: None, challenge: None, recovery_left: None, proven_at: now };
+        let nothing = Spent { steps: Vec::new(), means: None, challenge: None, code: None, proven_at: now };
         let checked = match proof.and_then(|proof| proof.proof) {
             _ if held.is_empty() && !password => Err(match self.by_single_sign_on(&own.user) {
                 true => unproven(
@@ -467,11 +446,7 @@ impl Challenges {
                         .await
                         .map_err(|refusal| refusal.status)?
                 };
-                let recovery_left = match &proven.code {
-                    SpentCode::Recovery { stored, .. } => Some(stored.value.codes.iter().flatten().count()),
-                    SpentCode::Totp { .. } => None,
-                };
-                Ok(Spent { steps, means: Some(proven.code.means()), recovery_left, ..nothing })
+                Ok(Spent { steps, means: Some(proven.code.means()), code: Some(proven.code), ..nothing })
             }
             Ok((None, None)) => {
                 let means =
@@ -536,7 +511,7 @@ impl Challenges {
         others: Vec<Op>,
         now: OffsetDateTime,
     ) -> Result<(), Status> {
-        let Spent { mut steps, means, challenge, recovery_left, proven_at } = spent;
+        let Spent { mut steps, means, challenge, code, proven_at } = spent;
         let factor = means.as_ref().and_then(|means| means.factor.as_ref()).map(|factor| factor.id);
         let stands = self.accounts.proof_stands(&own.user, factor, proven_at, now).await;
         stands.map_err(|refusal| refusal.status)?;
@@ -552,8 +527,8 @@ impl Challenges {
         if let Some((stored, next)) = &challenge {
             self.is_changed(stored, next);
         }
-        if let Some(before) = recovery_left {
-            self.journal.record(vec![recovery_code_used(caller, &own.user, before)]).await?;
+        if let Some(used) = code.and_then(|code| code.recovery_used(caller, &own.user)) {
+            self.journal.record(vec![used]).await?;
         }
         Ok(())
     }

@@ -3,12 +3,11 @@
 use sallyport_access::UserName;
 use sallyport_audit::Code;
 use sallyport_store::Stored;
-use sallyport_webauthn::{Account, RegistrationChoice, RegistrationResponse};
+use sallyport_webauthn::RegistrationChoice;
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
 
-use crate::authority::challenges::ceremony::{KeptCeremony, options_json};
 use crate::authority::challenges::kept::Challenges;
 use crate::authority::challenges::pages::Browser;
 use crate::authority::challenges::records::{ChallengeRecord, Purpose, State};
@@ -61,19 +60,12 @@ impl Challenges {
         let party = self.factors.party()?;
         let (stored, user, _) = self.enrolment(browser, id, now).await?;
         Self::is_pending(&stored)?;
-        self.code_is_typed(browser, &stored, stored.value.terminal_code.as_deref(), code, now).await?;
+        self.code_is_typed(browser, &stored, code, now).await?;
         let existing = self.factors.held(&user, now).await?.credentials();
-        let account = Account {
-            handle: self.factors.handle(&user, now).await?,
-            name: user.to_string(),
-            display_name: user.to_string(),
-        };
+        let account = self.account(&user, now).await?;
         let begun = party.begin_registration(&account, &existing, &RegistrationChoice::default(), now);
         let (options, pending) = begun.map_err(|error| refusal(&error))?;
-        let mut next = stored.value.clone();
-        next.ceremony = Some(KeptCeremony::of(&pending)?);
-        self.write(&stored, &next, Vec::new(), now).await?;
-        Ok(v1::WebPublicKey { options_json: options_json(&options)? })
+        self.asks(&stored, &options, &pending, now).await
     }
 
     /// Registers it.
@@ -84,21 +76,12 @@ impl Challenges {
         response: &str,
     ) -> Result<v1::WebEnrolled, Status> {
         let now = OffsetDateTime::now_utc();
-        let party = self.factors.party()?;
+        self.factors.party()?;
         let (mut stored, user, name) = self.enrolment(browser, id, now).await?;
         Self::is_pending(&stored)?;
         let pending = self.take_ceremony(&mut stored, now).await?;
-        let handle = self.factors.handle(&user, now).await?;
-        let checked = match RegistrationResponse::parse(response.as_bytes()) {
-            Ok(response) => {
-                let known = self.factors.passkey(response.credential_id().as_slice(), now).await?;
-                let known = known.as_ref().and_then(|(_, factor)| factor.value.credential());
-                party.finish_registration(pending, &handle, &response, known, name.as_str(), now)
-            }
-            Err(error) => Err(error),
-        };
-        let credential = match checked {
-            Ok(registration) => registration.credential,
+        let credential = match self.check_new_passkey(pending, &user, &name, response, now).await? {
+            Ok(credential) => credential,
             Err(error) => {
                 let event = browser.event(Code::ChallengeRefused).user(user.as_str()).message(error.word());
                 self.wrong_proof(&browser.caller, &stored, event, now).await?;
@@ -115,12 +98,7 @@ impl Challenges {
         let mut next = stored.value.clone();
         next.state = State::Used;
         self.write(&stored, &next, steps, now).await?;
-        let event = browser
-            .event(Code::FactorAdded)
-            .user(user.as_str())
-            .field("factor", factor.name.to_string())
-            .field("factor_kind", factor.kind().name())
-            .field("factor_id", factor.id.to_string());
+        let event = factor.on(browser.event(Code::FactorAdded).user(user.as_str()));
         self.journal.record(vec![Self::named(event, &stored)]).await?;
         Ok(v1::WebEnrolled { name: name.to_string() })
     }

@@ -2,7 +2,7 @@
 
 use sallyport_audit::Code;
 use sallyport_store::{Op, StoreError, typed};
-use sallyport_webauthn::{Account, RegistrationChoice, RegistrationResponse, ResidentKey, UserVerification};
+use sallyport_webauthn::{RegistrationChoice, ResidentKey, UserVerification};
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
@@ -48,11 +48,7 @@ impl Challenges {
         let party = self.factors.party()?;
         let (key, stored) = self.accounts.invite(&browser.caller, token, now).await?;
         let mut invite = stored.value;
-        let account = Account {
-            handle: self.factors.handle(&invite.user, now).await?,
-            name: invite.user.to_string(),
-            display_name: invite.user.to_string(),
-        };
+        let account = self.account(&invite.user, now).await?;
         let choice = RegistrationChoice {
             resident_key: ResidentKey::Required,
             user_verification: Some(UserVerification::Required),
@@ -75,7 +71,7 @@ impl Challenges {
         request: v1::WebFinishInviteRequest,
     ) -> Result<v1::WebInvited, Status> {
         let now = OffsetDateTime::now_utc();
-        let party = self.factors.party()?;
+        self.factors.party()?;
         let name = FactorName::new(&request.name)?;
         let (key, stored) = self.accounts.invite(&browser.caller, &request.token, now).await?;
         let mut invite = stored.value;
@@ -85,26 +81,19 @@ impl Challenges {
         let taken = self.store.update(&key, stored.revision, &invite, stored.expires, now).await;
         let revision = taken.map_err(|error| storage(&error))?;
         let user = invite.user.clone();
-        let handle = self.factors.handle(&user, now).await?;
-        let checked = match RegistrationResponse::parse(request.response_json.as_bytes()) {
-            Ok(response) => {
-                let known = self.factors.passkey(response.credential_id().as_slice(), now).await?;
-                let known = known.as_ref().and_then(|(_, factor)| factor.value.credential());
-                party.finish_registration(ceremony.begun()?, &handle, &response, known, name.as_str(), now)
-            }
-            Err(error) => Err(error),
-        };
-        let credential = match checked {
-            Ok(registration) => registration.credential,
-            Err(error) => {
-                if let Some(address) = browser.caller.address() {
-                    self.guesses.note(address, now);
+        let credential =
+            match self.check_new_passkey(ceremony.begun()?, &user, &name, &request.response_json, now).await?
+            {
+                Ok(credential) => credential,
+                Err(error) => {
+                    if let Some(address) = browser.caller.address() {
+                        self.guesses.note(address, now);
+                    }
+                    let event = browser.event(Code::InviteRefused).user(user.as_str()).message(error.word());
+                    self.journal.note_caused(&browser.caller, event, user.as_str()).await?;
+                    return Err(refusal(&error));
                 }
-                let event = browser.event(Code::InviteRefused).user(user.as_str()).message(error.word());
-                self.journal.note_caused(&browser.caller, event, user.as_str()).await?;
-                return Err(refusal(&error));
-            }
-        };
+            };
         let factor = passkey(name, credential, now);
         invite.used = true;
         invite.totp_sealed = None;
@@ -127,14 +116,8 @@ impl Challenges {
             }
             Err(error) => return Err(storage(&error)),
         }
-        let accepted = browser
-            .event(Code::InviteAccepted)
-            .user(user.as_str())
-            .field("second_factor", true)
-            .field("factor", factor.name.to_string())
-            .field("factor_kind", factor.kind().name())
-            .field("factor_id", factor.id.to_string());
-        self.journal.record(vec![accepted]).await?;
+        let accepted = browser.event(Code::InviteAccepted).user(user.as_str()).field("second_factor", true);
+        self.journal.record(vec![factor.on(accepted)]).await?;
         Ok(v1::WebInvited { user: user.to_string() })
     }
 }

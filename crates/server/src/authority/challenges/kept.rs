@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use data_encoding::BASE64URL_NOPAD;
 use sallyport_access::UserName;
@@ -10,6 +11,8 @@ use sallyport_sal::random;
 use sallyport_store::{Kind, Op, Store, StoreError, Stored, typed};
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
+use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use uuid::Uuid;
@@ -33,6 +36,8 @@ use crate::authority::secrets::hash_of;
 use crate::authority::storage::storage;
 use crate::config::PreferredLogin;
 
+/// How long one call waits for a challenge to change.
+const POLL: Duration = Duration::from_secs(30);
 /// Random bytes of an id, and of the code that a browser brings to a program.
 const ID_BYTES: usize = 16;
 /// Hexadecimal digits of a challenge's key that stand in events.
@@ -248,23 +253,6 @@ impl Challenges {
         }
     }
 
-    /// Gives out the ceremony that was begun, and forgets it in the same step: whatever comes of the response, it is over.
-    pub(super) async fn take_ceremony(
-        &self,
-        stored: &mut Stored<ChallengeRecord>,
-        now: OffsetDateTime,
-    ) -> Result<sallyport_webauthn::Pending, Status> {
-        let mut next = stored.value.clone();
-        let Some(ceremony) = next.ceremony.take() else {
-            return Err(Status::failed_precondition(
-                "no passkey is asked for at this moment, or its answer was given already; try again",
-            ));
-        };
-        stored.revision = self.write(stored, &next, Vec::new(), now).await?;
-        stored.value = next;
-        ceremony.begun()
-    }
-
     /// A caller came with what no challenge awaits: it counts as a guess.
     pub(crate) fn guessed(&self, caller: &Caller, now: OffsetDateTime) {
         if let Some(address) = caller.address() {
@@ -272,11 +260,32 @@ impl Challenges {
         }
     }
 
+    /// Until when a call that begins now waits for a challenge.
+    pub(crate) fn wait_until() -> Instant {
+        Instant::now() + POLL
+    }
+
+    /// Waits for a challenge to change, until the deadline of the call. Whether it did.
+    ///
+    /// # Errors
+    /// The authority stops.
+    pub(crate) async fn has_changed(
+        &self,
+        changes: &mut watch::Receiver<()>,
+        deadline: Instant,
+    ) -> Result<bool, Status> {
+        tokio::select! {
+            _ = changes.changed() => Ok(true),
+            () = tokio::time::sleep_until(deadline) => Ok(false),
+            () = self.stop.cancelled() => Err(Status::unavailable("the authority is shutting down")),
+        }
+    }
+
     /// Where the next change of a challenge is heard, by its key.
     ///
     /// # Errors
     /// Too many wait.
-    pub(crate) fn heard(&self, key: &str) -> Result<tokio::sync::watch::Receiver<()>, Status> {
+    pub(crate) fn heard(&self, key: &str) -> Result<watch::Receiver<()>, Status> {
         self.waiting.wait(key)
     }
 

@@ -4,9 +4,7 @@ use data_encoding::BASE64URL_NOPAD;
 use sallyport_audit::Code;
 use sallyport_sal::hash;
 use sallyport_store::Stored;
-use sallyport_webauthn::{
-    AuthenticationChoice, AuthenticationResponse, Purpose as Ceremony, UserVerification, WebAuthnError, Who,
-};
+use sallyport_webauthn::{AuthenticationChoice, Purpose as Ceremony, UserVerification, WebAuthnError, Who};
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
@@ -14,19 +12,16 @@ use zeroize::Zeroizing;
 
 use crate::authority::accounts::login::LoginRefusal;
 use crate::authority::accounts::means::{Means, UsedFactor, Way};
-use crate::authority::accounts::opening::{Proven, Spends, recovery_code_used};
-use crate::authority::accounts::second::SpentCode;
+use crate::authority::accounts::opening::{Proven, Spends};
 use crate::authority::caller::shown;
-use crate::authority::challenges::browser::headless_hash;
-use crate::authority::challenges::ceremony::{KeptCeremony, options_json};
 use crate::authority::challenges::kept::{Challenges, random_text};
 use crate::authority::challenges::pages::{Browser, client};
+use crate::authority::challenges::passkeys::Checked;
 use crate::authority::challenges::records::{
     CODE_LIFETIME, ChallengeRecord, LoginAsked, OneTimeCode, ProvenBy, Purpose, Redirect, State,
 };
 use crate::authority::factors::kept::Factors;
 use crate::authority::factors::passkeys::refusal;
-use crate::authority::factors::records::{FactorRecord, FactorSecret};
 use crate::authority::records::UserRecord;
 use crate::authority::secrets::hash_of;
 use crate::authority::storage::storage;
@@ -49,7 +44,7 @@ fn asked(stored: &Stored<ChallengeRecord>) -> Result<&LoginAsked, Status> {
 /// another network than the program. On one machine, both reach the cluster from the same one.
 fn wants_code(record: &ChallengeRecord, asked: &LoginAsked, browser: &Browser) -> bool {
     match asked.redirect {
-        Redirect::Headless { .. } => true,
+        Redirect::Headless => true,
         Redirect::Loopback { .. } => {
             browser.caller.address().map(Place::of) != Some(Place::of(record.address))
         }
@@ -64,9 +59,12 @@ fn callback_state(stored: &Stored<ChallengeRecord>) -> String {
 
 impl Challenges {
     /// What a page shows of a login.
-    pub(crate) async fn describe_login(&self, browser: &Browser, id: &str) -> Result<v1::WebLogin, Status> {
-        let stored = self.at(&browser.caller, id, OffsetDateTime::now_utc()).await?;
-        let asked = asked(&stored)?;
+    pub(crate) fn describe_login(
+        &self,
+        browser: &Browser,
+        stored: &Stored<ChallengeRecord>,
+    ) -> Result<v1::WebLogin, Status> {
+        let asked = asked(stored)?;
         let record = &stored.value;
         Ok(v1::WebLogin {
             cluster: self.config.cluster.to_string(),
@@ -74,7 +72,7 @@ impl Challenges {
             client: Some(client(record)),
             redirect: match asked.redirect {
                 Redirect::Loopback { .. } => "loopback",
-                Redirect::Headless { .. } => "headless",
+                Redirect::Headless => "headless",
             }
             .to_owned(),
             methods: Some(v1::WebMethods {
@@ -89,51 +87,21 @@ impl Challenges {
         })
     }
 
-    /// A login that can still be proven. Of a headless one, and of one whose browser is in another network than the program, the code that
-    /// its terminal shows has to be typed first: a person whom a stranger has sent the address does not have it on a screen of their own.
-    pub(crate) async fn pending_login(
-        &self,
-        browser: &Browser,
-        id: &str,
-        code: &str,
-        now: OffsetDateTime,
-    ) -> Result<Stored<ChallengeRecord>, Status> {
-        let stored = self.at(&browser.caller, id, now).await?;
-        let asked = asked(&stored)?;
-        Self::is_pending(&stored)?;
-        if wants_code(&stored.value, asked, browser) {
-            let expected = match &asked.redirect {
-                Redirect::Headless { code } => Some(code.as_str()),
-                Redirect::Loopback { .. } => stored.value.terminal_code.as_deref(),
-            };
-            self.code_is_typed(browser, &stored, expected, code, now).await?;
-        }
-        Ok(stored)
-    }
-
-    /// The code that the terminal shows was typed at the page; a wrong one counts, and the fifth ends the challenge.
-    pub(super) async fn code_is_typed(
+    /// Lets a login be proven that still can. Of a headless one, and of one whose browser is in another network than the program, the code
+    /// that its terminal shows has to be typed first: a person whom a stranger has sent the address does not have it on a screen of their own.
+    pub(crate) async fn may_be_proven(
         &self,
         browser: &Browser,
         stored: &Stored<ChallengeRecord>,
-        expected: Option<&str>,
         code: &str,
         now: OffsetDateTime,
     ) -> Result<(), Status> {
-        let Some(expected) = expected else {
-            return Err(Status::failed_precondition(
-                "this was begun without a code for its terminal to show; begin again with the command that opened it",
-            ));
-        };
-        if sallyport_sal::constant_time_eq(headless_hash(code).as_bytes(), expected.as_bytes()) {
-            return Ok(());
+        let asked = asked(stored)?;
+        Self::is_pending(stored)?;
+        if wants_code(&stored.value, asked, browser) {
+            self.code_is_typed(browser, stored, code, now).await?;
         }
-        let whose = stored.value.user.as_ref().map(ToString::to_string).unwrap_or_default();
-        let event = browser.event(Code::ChallengeRefused).user(whose).message("wrong code of the terminal");
-        self.wrong_proof(&browser.caller, stored, event, now).await?;
-        Err(Status::permission_denied(
-            "the code is not the one that the terminal shows; type it as it stands there. If no terminal of yours shows one, refuse this request",
-        ))
+        Ok(())
     }
 
     /// Begins to prove a passkey: any that is registered here says by itself whose it is. Its user has to be verified, since nothing else
@@ -146,17 +114,15 @@ impl Challenges {
     ) -> Result<v1::WebPublicKey, Status> {
         let now = OffsetDateTime::now_utc();
         let party = self.factors.party()?;
-        let stored = self.pending_login(browser, id, code, now).await?;
+        let stored = self.at(&browser.caller, id, now).await?;
+        self.may_be_proven(browser, &stored, code, now).await?;
         let choice = AuthenticationChoice {
             user_verification: Some(UserVerification::Required),
             ..AuthenticationChoice::default()
         };
         let begun = party.begin_authentication(Ceremony::Login, Who::Anyone, &choice, now);
         let (options, pending) = begun.map_err(|error| refusal(&error))?;
-        let mut next = stored.value.clone();
-        next.ceremony = Some(KeptCeremony::of(&pending)?);
-        self.write(&stored, &next, Vec::new(), now).await?;
-        Ok(v1::WebPublicKey { options_json: options_json(&options)? })
+        self.asks(&stored, &options, &pending, now).await
     }
 
     /// Proves a passkey.
@@ -171,18 +137,20 @@ impl Challenges {
         asked(&stored)?;
         Self::is_pending(&stored)?;
         let pending = self.take_ceremony(&mut stored, now).await?;
-        let (known, checked) = self.check_login_passkey(pending, response, now).await?;
-        let authentication = match checked {
-            Ok(authentication) => authentication,
-            Err(error) => {
-                let whose = known.as_ref().map(|(user, _)| user.to_string()).unwrap_or_default();
+        let checked = self.check_passkey(pending, Ceremony::Login, None, response, now).await?;
+        let (authentication, name, factor) = match checked {
+            Checked { whose: Some((name, factor)), outcome: Ok(authentication) } => {
+                (authentication, name, factor)
+            }
+            Checked { whose, outcome } => {
+                let error = outcome.err().unwrap_or(WebAuthnError::UnknownCredential);
+                let whose = whose.map(|(user, _)| user.to_string()).unwrap_or_default();
                 let event = browser.event(Code::UserLoginFailed).user(whose).message(error.word());
                 let event = event.field("way", "passkey");
                 self.wrong_proof(&browser.caller, &stored, event, now).await?;
                 return Err(refusal(&error));
             }
         };
-        let (name, factor) = known.ok_or_else(|| refusal(&WebAuthnError::UnknownCredential))?;
         let user = self.store.get::<UserRecord>(name.as_str(), now).await.map_err(|error| storage(&error))?;
         let user = user.ok_or_else(|| refusal(&WebAuthnError::UnknownCredential))?;
         let by = Means {
@@ -191,39 +159,10 @@ impl Challenges {
             second_factor: authentication.user_verified,
             user_verified: authentication.user_verified,
         };
-        let after = FactorRecord {
-            last_used: Some(now),
-            secret: FactorSecret::Webauthn { credential: authentication.credential },
-            ..factor.value.clone()
-        };
+        let after = factor.value.after_use(authentication.credential, now);
         let _changing = self.identities.steady().await;
         let spends = vec![Factors::used(&name, &factor, &after)?];
         self.login_proven(browser, &stored, (&user.value, user.revision), by, spends, now).await
-    }
-
-    /// Whose passkey a response is by, and whether it holds against what was begun.
-    #[allow(clippy::type_complexity, reason = "who was found counts also where the response does not hold")]
-    async fn check_login_passkey(
-        &self,
-        pending: sallyport_webauthn::Pending,
-        response: &str,
-        now: OffsetDateTime,
-    ) -> Result<
-        (
-            Option<(sallyport_access::UserName, Stored<FactorRecord>)>,
-            Result<sallyport_webauthn::Authentication, WebAuthnError>,
-        ),
-        Status,
-    > {
-        let party = self.factors.party()?;
-        let response = match AuthenticationResponse::parse(response.as_bytes()) {
-            Ok(response) => response,
-            Err(error) => return Ok((None, Err(error))),
-        };
-        let known = self.factors.passkey(response.credential_id().as_slice(), now).await?;
-        let record = known.as_ref().and_then(|(_, factor)| factor.value.credential());
-        let checked = party.finish_authentication(pending, Ceremony::Login, None, &response, record, now);
-        Ok((known, checked))
     }
 
     /// Proves a password, with a one-time or recovery code.
@@ -234,8 +173,9 @@ impl Challenges {
     ) -> Result<v1::WebProven, Status> {
         let now = OffsetDateTime::now_utc();
         let (password, otp) = (Zeroizing::new(request.password), Zeroizing::new(request.otp));
-        let stored = self.pending_login(browser, &request.id, &request.code, now).await?;
         let caller = &browser.caller;
+        let stored = self.at(caller, &request.id, now).await?;
+        self.may_be_proven(browser, &stored, &request.code, now).await?;
         let proven = match self.accounts.prove_password(caller, &request.user, password, &otp, now).await {
             Ok(proven) => proven,
             Err(refusal) => {
@@ -255,9 +195,8 @@ impl Challenges {
             }
         };
         let answer = self.login_proven(browser, &stored, (&user, user_revision), by, spent, now).await?;
-        if let Some(SpentCode::Recovery { stored, .. }) = &code {
-            let before = stored.value.codes.iter().flatten().count();
-            self.journal.record(vec![recovery_code_used(caller, &user.name, before)]).await?;
+        if let Some(used) = code.and_then(|code| code.recovery_used(caller, &user.name)) {
+            self.journal.record(vec![used]).await?;
         }
         Ok(answer)
     }
@@ -301,7 +240,7 @@ impl Challenges {
                 let state = callback_state(stored);
                 (format!("http://127.0.0.1:{port}/callback?code={code}&state={state}"), Some(kept))
             }
-            Redirect::Headless { .. } => (String::new(), None),
+            Redirect::Headless => (String::new(), None),
         };
         let event = means.on(browser.event(Code::ChallengeProven).user(user.name.as_str()));
         let next = Self::proven(&stored.value, &user.name, ProvenBy { means, user_revision, at: now, code });

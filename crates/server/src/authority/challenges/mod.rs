@@ -11,5 +11,7 @@ pub(crate) mod kept;
 pub(crate) mod logins;
 mod making;
 pub(crate) mod pages;
+mod passkeys;
 pub(crate) mod records;
+mod terminal;
 pub(crate) mod waiting;

@@ -44,8 +44,8 @@ pub(crate) struct ChallengeRecord {
     /// Wrong proofs.
     #[serde(default)]
     pub(crate) failures: u8,
-    /// Hash of the code that the terminal shows, and that the page asks for before anything is proven: of an approval and an enrolment,
-    /// and of a login whose browser is in another network. A headless login has its own.
+    /// Hash of the code that the terminal shows, and that the page asks for before anything is proven: of an approval and an enrolment, of
+    /// a headless login, and of another whose browser is in another network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) terminal_code: Option<String>,
     /// The record of the way through an identity provider that was begun last.
@@ -134,8 +134,8 @@ pub(crate) struct LoginAsked {
 pub(crate) enum Redirect {
     /// The browser brings a code to this port of its own machine.
     Loopback { port: u16 },
-    /// The program asks; the person types this code at the page, which is kept as its hash.
-    Headless { code: String },
+    /// The program asks; the person types the terminal's code at the page.
+    Headless,
 }
 
 /// How a challenge stands.

@@ -1,6 +1,7 @@
 //! Factors, as they are stored.
 
 use sallyport_access::UserName;
+use sallyport_audit::Event;
 use sallyport_store::Kind;
 use sallyport_webauthn::{Credential, UserHandle};
 use serde::{Deserialize, Serialize};
@@ -74,6 +75,19 @@ impl FactorRecord {
             FactorSecret::Totp { .. } => FactorKind::Totp,
             FactorSecret::Webauthn { .. } => FactorKind::Webauthn,
         }
+    }
+
+    /// It as it is once its passkey was used.
+    pub(crate) fn after_use(&self, credential: Credential, now: OffsetDateTime) -> Self {
+        Self { last_used: Some(now), secret: FactorSecret::Webauthn { credential }, ..self.clone() }
+    }
+
+    /// An event with which factor it is about.
+    pub(crate) fn on(&self, event: Event) -> Event {
+        event
+            .field("factor", self.name.to_string())
+            .field("factor_kind", self.kind().name())
+            .field("factor_id", self.id.to_string())
     }
 
     /// Its key among factors.

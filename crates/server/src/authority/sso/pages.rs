@@ -64,7 +64,7 @@ impl SsoPages {
         let stored = self.challenges.at(&browser.caller, id, now).await?;
         let record = &stored.value;
         let Purpose::SsoTest { yaml, .. } = &record.purpose else {
-            let mut login = self.challenges.describe_login(browser, id).await?;
+            let mut login = self.challenges.describe_login(browser, &stored)?;
             let connectors = self.connectors.all(now).await?;
             let methods = login.methods.get_or_insert_default();
             methods.sso = connectors.iter().take(BUTTONS).map(|remote| button(remote.connector())).collect();
@@ -91,15 +91,14 @@ impl SsoPages {
     ) -> Result<v1::WebSsoBegun, Status> {
         let now = OffsetDateTime::now_utc();
         let stored = self.challenges.at(&browser.caller, &request.id, now).await?;
-        let (stored, remote, tested) = match &stored.value.purpose {
+        let (remote, tested) = match &stored.value.purpose {
             Purpose::SsoTest { yaml, .. } => {
                 Challenges::is_pending(&stored)?;
-                let (remote, yaml) = (Arc::new(Remote::new(tested(yaml)?)), yaml.clone());
-                (stored, remote, Some(yaml))
+                (Arc::new(Remote::new(tested(yaml)?)), Some(yaml.clone()))
             }
             _ => {
-                let stored = self.challenges.pending_login(browser, &request.id, &request.code, now).await?;
-                (stored, self.connectors.remote(&request.connector, now).await?, None)
+                self.challenges.may_be_proven(browser, &stored, &request.code, now).await?;
+                (self.connectors.remote(&request.connector, now).await?, None)
             }
         };
         let name = remote.connector().name.to_string();
@@ -110,7 +109,7 @@ impl SsoPages {
         };
         let mut steps = vec![step];
         let mut next = stored.value.clone();
-        // One at a time: whoever chooses another way has left the first one.
+        // One at a time: a person who chooses another way has left the first one.
         if let Some(former) = next.sso.replace(begun.key) {
             let gone = removed(&former, &AttemptRecord { sealed: String::new() });
             steps.extend(gone.map_err(|error| storage(&error))?);

@@ -1,7 +1,5 @@
 //! Trying a connector that is not stored: one login by it, and what it would come to.
 
-use std::time::Duration;
-
 use sallyport_audit::Code;
 use sallyport_wire::v1;
 use time::OffsetDateTime;
@@ -10,14 +8,11 @@ use tonic::Status;
 use super::pages::SsoPages;
 use crate::ServerError;
 use crate::authority::caller::{Caller, NOWHERE};
-use crate::authority::challenges::kept::Asking;
+use crate::authority::challenges::kept::{Asking, Challenges};
 use crate::authority::challenges::pages::host_name;
 use crate::authority::challenges::records::{Purpose, State};
 use crate::authority::secrets::hash_of;
 use crate::authority::storage::storage;
-
-/// How long one call waits for the result.
-const POLL: Duration = Duration::from_secs(30);
 
 impl SsoPages {
     /// Opens a challenge in which a connector is tried. It takes every right, as writing it does.
@@ -61,7 +56,7 @@ impl SsoPages {
         caller: &Caller,
         id: &str,
     ) -> Result<v1::AwaitSsoTestResponse, Status> {
-        let deadline = tokio::time::Instant::now() + POLL;
+        let deadline = Challenges::wait_until();
         let key = hash_of(id);
         let mut heard = None;
         loop {
@@ -81,9 +76,8 @@ impl SsoPages {
                 heard = Some(self.challenges.heard(&key)?);
                 continue;
             };
-            tokio::select! {
-                _ = changes.changed() => {}
-                () = tokio::time::sleep_until(deadline) => return Ok(v1::AwaitSsoTestResponse::default()),
+            if !self.challenges.has_changed(changes, deadline).await? {
+                return Ok(v1::AwaitSsoTestResponse::default());
             }
         }
     }

@@ -1,0 +1,112 @@
+//! Ceremonies of WebAuthn at pages: what a browser is asked, kept with the challenge, and what its answer is worth.
+
+use sallyport_access::UserName;
+use sallyport_store::Stored;
+use sallyport_webauthn::{
+    Account, Authentication, AuthenticationResponse, Credential, Pending, Purpose as Ceremony,
+    RegistrationResponse, UserHandle, WebAuthnError,
+};
+use sallyport_wire::v1;
+use serde::Serialize;
+use time::OffsetDateTime;
+use tonic::Status;
+
+use crate::authority::challenges::ceremony::{KeptCeremony, options_json};
+use crate::authority::challenges::kept::Challenges;
+use crate::authority::challenges::records::ChallengeRecord;
+use crate::authority::factors::names::FactorName;
+use crate::authority::factors::records::FactorRecord;
+
+/// What the answer of a passkey is worth.
+pub(super) struct Checked {
+    /// Whose passkey it is, registered here; also where the answer does not hold.
+    pub(super) whose: Option<(UserName, Stored<FactorRecord>)>,
+    pub(super) outcome: Result<Authentication, WebAuthnError>,
+}
+
+impl Challenges {
+    /// Keeps a ceremony with its challenge, in the place of one that was begun before; gives what the browser is asked.
+    pub(super) async fn asks(
+        &self,
+        stored: &Stored<ChallengeRecord>,
+        options: &impl Serialize,
+        pending: &Pending,
+        now: OffsetDateTime,
+    ) -> Result<v1::WebPublicKey, Status> {
+        let mut next = stored.value.clone();
+        next.ceremony = Some(KeptCeremony::of(pending)?);
+        self.write(stored, &next, Vec::new(), now).await?;
+        Ok(v1::WebPublicKey { options_json: options_json(options)? })
+    }
+
+    /// Gives out the ceremony that was begun, and forgets it in the same step: whatever comes of the response, it is over.
+    pub(super) async fn take_ceremony(
+        &self,
+        stored: &mut Stored<ChallengeRecord>,
+        now: OffsetDateTime,
+    ) -> Result<Pending, Status> {
+        let mut next = stored.value.clone();
+        let Some(ceremony) = next.ceremony.take() else {
+            return Err(Status::failed_precondition(
+                "no passkey is asked for at this moment, or its answer was given already; try again",
+            ));
+        };
+        stored.revision = self.write(stored, &next, Vec::new(), now).await?;
+        stored.value = next;
+        ceremony.begun()
+    }
+
+    /// Holds the answer of a passkey against what was begun. `handle` is the user's, where it is known already who it is.
+    pub(super) async fn check_passkey(
+        &self,
+        pending: Pending,
+        ceremony: Ceremony,
+        handle: Option<&UserHandle>,
+        response: &str,
+        now: OffsetDateTime,
+    ) -> Result<Checked, Status> {
+        let party = self.factors.party()?;
+        let response = match AuthenticationResponse::parse(response.as_bytes()) {
+            Ok(response) => response,
+            Err(error) => return Ok(Checked { whose: None, outcome: Err(error) }),
+        };
+        let whose = self.factors.passkey(response.credential_id().as_slice(), now).await?;
+        let outcome = match whose.as_ref().and_then(|(_, factor)| factor.value.credential()) {
+            Some(record) => {
+                party.finish_authentication(pending, ceremony, handle, &response, Some(record), now)
+            }
+            None => Err(WebAuthnError::UnknownCredential),
+        };
+        Ok(Checked { whose, outcome })
+    }
+
+    /// Holds the answer of a new passkey against what was begun for a user.
+    pub(super) async fn check_new_passkey(
+        &self,
+        pending: Pending,
+        user: &UserName,
+        name: &FactorName,
+        response: &str,
+        now: OffsetDateTime,
+    ) -> Result<Result<Credential, WebAuthnError>, Status> {
+        let party = self.factors.party()?;
+        let handle = self.factors.handle(user, now).await?;
+        let response = match RegistrationResponse::parse(response.as_bytes()) {
+            Ok(response) => response,
+            Err(error) => return Ok(Err(error)),
+        };
+        let known = self.factors.passkey(response.credential_id().as_slice(), now).await?;
+        let known = known.as_ref().and_then(|(_, factor)| factor.value.credential());
+        let checked = party.finish_registration(pending, &handle, &response, known, name.as_str(), now);
+        Ok(checked.map(|registration| registration.credential))
+    }
+
+    /// A user, as authenticators are told.
+    pub(super) async fn account(&self, user: &UserName, now: OffsetDateTime) -> Result<Account, Status> {
+        Ok(Account {
+            handle: self.factors.handle(user, now).await?,
+            name: user.to_string(),
+            display_name: user.to_string(),
+        })
+    }
+}
