@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use time::OffsetDateTime;
 
 use crate::kind::Kind;
-use crate::resource::{Draft, Resource};
+use crate::resource::{Draft, Resource, UnknownMember};
 
 /// The users and groups of one connector.
 ///
@@ -131,4 +131,10 @@ pub enum BackendError {
     /// The storage failed.
     #[error("the storage of provisioned resources failed")]
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl From<UnknownMember> for BackendError {
+    fn from(UnknownMember { id }: UnknownMember) -> Self {
+        Self::NoSuchMember { id }
+    }
 }

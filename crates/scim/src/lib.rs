@@ -2,8 +2,8 @@
 //! answers and what was changed come out. Nothing is listened to and nothing is kept here.
 //!
 //! * [`Provider::handle`] answers a [`Request`] with a [`Response`]; what carries them has looked at the bearer token before;
-//! * [`Backend`] keeps a connector's users and groups: the storage implements it, and [`contract::suite`] says what it has to
-//!   do. A connector reaches what was made through it, and nothing else. [`MemoryDirectory`] is one for tests;
+//! * [`Backend`] keeps a connector's users and groups: the storage implements it, and [`contract::suite`] holds it to what it
+//!   promises. A connector reaches what was made through it, and nothing else. [`MemoryDirectory`] is one for tests;
 //! * a [`Resource`] is what is stored, a [`Draft`] what a client says of it: attributes in the form of their schema, and the
 //!   client's own identifier apart from them;
 //! * [`Filter`] and [`Patch`] read what clients write, within bounds of length and depth.
@@ -48,6 +48,6 @@ pub use parameters::MAX_QUERY_BYTES;
 pub use patch::{MAX_PATCH_VALUES, Patch};
 pub use path::AttributePath;
 pub use provider::Provider;
-pub use resource::{Draft, Resource};
+pub use resource::{Draft, Resource, UnknownMember};
 pub use text::fold;
 pub use values::{MAX_MEMBERS, MAX_NAME_BYTES, MAX_RESOURCE_BYTES, MAX_TEXT_BYTES, MAX_VALUES};

@@ -88,7 +88,7 @@ impl State {
             Some((by, resource)) if by == owner => Some(resource.draft.kind()),
             _ => None,
         };
-        draft.name_members(kind_of).map_err(|id| BackendError::NoSuchMember { id })
+        Ok(draft.name_members(kind_of)?)
     }
 }
 

@@ -14,7 +14,7 @@ pub const MAX_QUERY_BYTES: usize = 16 * 1024;
 
 const SEARCH_REQUEST: &str = "urn:ietf:params:scim:api:messages:2.0:SearchRequest";
 
-/// Reads a query. What it has besides is left alone.
+/// Reads a query. Its other parameters are left alone.
 pub(crate) fn from_query(query: &str) -> Result<Written, ScimError> {
     if query.len() > MAX_QUERY_BYTES {
         let (what, unit) = ("the query", "bytes");

@@ -267,7 +267,7 @@ impl Provider {
 const ACTIVE: &str = "active";
 
 /// What a PUT makes of a resource (RFC 7644 §3.5.1). What it leaves out is gone; but whether a user may log in stays as it is,
-/// where the client does not say: nobody comes back because of a field that is missing.
+/// where the client does not say: no user comes back because of a field that is missing.
 fn put(kind: Kind, body: &Map<String, Value>, before: &Draft) -> Result<Draft, ScimError> {
     let mut whole = values::resource(kind, body)?;
     if let Some(active) = before.attributes().get(ACTIVE) {

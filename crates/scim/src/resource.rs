@@ -6,6 +6,14 @@ use time::OffsetDateTime;
 
 use crate::kind::Kind;
 
+/// A member that is no resource of the connector's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no user or group {id:?} to be a member")]
+pub struct UnknownMember {
+    /// The identifier.
+    pub id: String,
+}
+
 /// A resource as it is stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Resource {
@@ -132,13 +140,13 @@ impl Draft {
     /// Writes down what each of the [unnamed](Self::unnamed_members) members is.
     ///
     /// # Errors
-    /// The identifier of the first member that `kind_of` does not know.
-    pub fn name_members(&mut self, kind_of: impl Fn(&str) -> Option<Kind>) -> Result<(), String> {
+    /// [`UnknownMember`]: the first one that `kind_of` does not know.
+    pub fn name_members(&mut self, kind_of: impl Fn(&str) -> Option<Kind>) -> Result<(), UnknownMember> {
         let members = self.attributes.get_mut("members").and_then(Value::as_array_mut);
         for member in members.into_iter().flatten().filter_map(Value::as_object_mut) {
             if !member.contains_key(TYPE) {
                 let id = member.get("value").and_then(Value::as_str).unwrap_or_default();
-                let kind = kind_of(id).ok_or_else(|| id.to_owned())?;
+                let kind = kind_of(id).ok_or_else(|| UnknownMember { id: id.to_owned() })?;
                 member.insert(TYPE.to_owned(), Value::String(kind.name().to_owned()));
             }
         }

@@ -179,7 +179,7 @@ fn bounded(attribute: &Attribute, text: &str) -> Result<(), ScimError> {
         let reason = format!("it has {} bytes, at most {limit} are taken", text.len());
         return Err(ScimError::value(attribute.name, reason));
     }
-    // Lines are for postal addresses; a name that moves the cursor is for nobody.
+    // Lines are for postal addresses; no name has to move the cursor.
     let is_bad = |c: char| c.is_control() && (is_name || !matches!(c, '\n' | '\r' | '\t'));
     if text.contains(is_bad) {
         return Err(ScimError::value(attribute.name, "it has control characters"));

@@ -61,7 +61,7 @@ impl fmt::Display for Version {
     }
 }
 
-// FNV-1a: it tells two lists of groups apart, and keeps nobody from making two that it does not.
+// FNV-1a: it tells two lists of groups apart, and does not keep a client from making two that it takes for one.
 const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
 

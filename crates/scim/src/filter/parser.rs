@@ -14,7 +14,7 @@ impl Filter {
     /// # Errors
     /// [`ScimError::InvalidFilter`] with what is wrong and where.
     pub fn parse(text: &str) -> Result<Self, ScimError> {
-        let mut parser = Parser::new(text).map_err(ScimError::filter)?;
+        let mut parser = Parser::new(text).map_err(|reason| ScimError::filter(reason.to_string()))?;
         parser.whole().map_err(|reason| ScimError::filter(parser.told(&reason)))
     }
 }
@@ -29,9 +29,46 @@ pub(crate) struct ValuePath {
 
 /// Reads a path of a PATCH: `attribute`, `attribute.sub`, `attribute[filter]` or `attribute[filter].sub`.
 pub(crate) fn value_path(text: &str) -> Result<ValuePath, ScimError> {
-    let mut parser = Parser::new(text).map_err(|reason| ScimError::path(text, reason))?;
+    let mut parser = Parser::new(text).map_err(|reason| ScimError::path(text, reason.to_string()))?;
     parser.value_path().map_err(|reason| ScimError::path(text, parser.told(&reason)))
 }
+
+/// What a text is not, or has not, at the place where reading ended.
+#[derive(Debug, thiserror::Error)]
+enum GrammarError {
+    #[error("it has {0} bytes, at most {MAX_FILTER_BYTES} are read")]
+    TooLong(usize),
+    #[error("it is nested more than {MAX_FILTER_DEPTH} deep")]
+    TooDeep,
+    #[error("there is something after its end")]
+    NotItsEnd,
+    #[error("there are brackets inside of brackets")]
+    NestedBrackets,
+    #[error("expected and, or, or a closing {0}")]
+    NotClosed(&'static str),
+    #[error("expected a space")]
+    NoSpace,
+    #[error("expected the name of an attribute")]
+    NoAttribute,
+    #[error("expected pr, eq, ne, co, sw, ew, gt, ge, lt or le")]
+    NoOperator,
+    #[error("expected a text in quotes, a number, true, false or null")]
+    NoValue,
+    #[error("a text has no closing quote")]
+    NoClosingQuote,
+    #[error("a text is not one of JSON")]
+    NoText,
+}
+
+/// Marks around an expression.
+#[derive(Clone, Copy)]
+struct Marks {
+    closing: char,
+    name: &'static str,
+}
+
+const PARENTHESES: Marks = Marks { closing: ')', name: "parenthesis" };
+const BRACKETS: Marks = Marks { closing: ']', name: "bracket" };
 
 struct Parser<'a> {
     text: &'a str,
@@ -40,15 +77,15 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    fn new(text: &'a str) -> Result<Self, String> {
+    fn new(text: &'a str) -> Result<Self, GrammarError> {
         if text.len() > MAX_FILTER_BYTES {
-            return Err(format!("it has {} bytes, at most {MAX_FILTER_BYTES} are read", text.len()));
+            return Err(GrammarError::TooLong(text.len()));
         }
         Ok(Self { text, at: 0, depth: 0 })
     }
 
     /// A reason with the place where it was found.
-    fn told(&self, reason: &str) -> String {
+    fn told(&self, reason: &GrammarError) -> String {
         format!("{reason}, at byte {}", self.at)
     }
 
@@ -97,14 +134,14 @@ impl<'a> Parser<'a> {
         false
     }
 
-    fn whole(&mut self) -> Result<Filter, String> {
+    fn whole(&mut self) -> Result<Filter, GrammarError> {
         let filter = self.any(false)?;
         self.skip_spaces();
-        if self.rest().is_empty() { Ok(filter) } else { Err("there is something after its end".to_owned()) }
+        if self.rest().is_empty() { Ok(filter) } else { Err(GrammarError::NotItsEnd) }
     }
 
     /// Expressions joined by `or`.
-    fn any(&mut self, inside: bool) -> Result<Filter, String> {
+    fn any(&mut self, inside: bool) -> Result<Filter, GrammarError> {
         let first = self.all(inside)?;
         if !self.takes_joint("or") {
             return Ok(first);
@@ -117,7 +154,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Expressions joined by `and`.
-    fn all(&mut self, inside: bool) -> Result<Filter, String> {
+    fn all(&mut self, inside: bool) -> Result<Filter, GrammarError> {
         let first = self.single(inside)?;
         if !self.takes_joint("and") {
             return Ok(first);
@@ -130,88 +167,71 @@ impl<'a> Parser<'a> {
     }
 
     /// One expression: in parentheses, negated, or about an attribute. `inside` of brackets there are no further ones.
-    fn single(&mut self, inside: bool) -> Result<Filter, String> {
+    fn single(&mut self, inside: bool) -> Result<Filter, GrammarError> {
         self.skip_spaces();
         if self.takes('(') {
-            return self.grouped(inside);
+            return self.enclosed(PARENTHESES, inside);
         }
         let start = self.at;
         if self.take_word().eq_ignore_ascii_case("not") {
             self.skip_spaces();
             if self.takes('(') {
-                return Ok(Filter::Not(Box::new(self.grouped(inside)?)));
+                return Ok(Filter::Not(Box::new(self.enclosed(PARENTHESES, inside)?)));
             }
         }
         self.at = start;
         let path = self.path()?;
         if self.takes('[') {
             if inside {
-                return Err("there are brackets inside of brackets".to_owned());
+                return Err(GrammarError::NestedBrackets);
             }
-            return Ok(Filter::Has(path, Box::new(self.bracketed()?)));
+            return Ok(Filter::Has(path, Box::new(self.enclosed(BRACKETS, true)?)));
         }
         self.space()?;
         let word = self.take_word();
         if word.eq_ignore_ascii_case("pr") {
             return Ok(Filter::Present(path));
         }
-        let operator = Operator::read(word).ok_or("expected pr, eq, ne, co, sw, ew, gt, ge, lt or le")?;
+        let operator = Operator::read(word).ok_or(GrammarError::NoOperator)?;
         self.space()?;
         Ok(Filter::Compare(path, operator, self.literal()?))
     }
 
-    fn space(&mut self) -> Result<(), String> {
+    fn space(&mut self) -> Result<(), GrammarError> {
         let before = self.at;
         self.skip_spaces();
-        if self.at > before { Ok(()) } else { Err("expected a space".to_owned()) }
+        if self.at > before { Ok(()) } else { Err(GrammarError::NoSpace) }
     }
 
-    /// What is in parentheses, of which the first is taken.
-    fn grouped(&mut self, inside: bool) -> Result<Filter, String> {
-        self.enter()?;
-        let filter = self.any(inside)?;
-        self.skip_spaces();
-        if !self.takes(')') {
-            return Err("expected and, or, or a closing parenthesis".to_owned());
-        }
-        self.depth -= 1;
-        Ok(filter)
-    }
-
-    /// What is in brackets, of which the first is taken.
-    fn bracketed(&mut self) -> Result<Filter, String> {
-        self.enter()?;
-        let filter = self.any(true)?;
-        self.skip_spaces();
-        if !self.takes(']') {
-            return Err("expected and, or, or a closing bracket".to_owned());
-        }
-        self.depth -= 1;
-        Ok(filter)
-    }
-
-    fn enter(&mut self) -> Result<(), String> {
+    /// What is between two marks, of which the first is taken. `inside` of brackets there are no further ones.
+    fn enclosed(&mut self, marks: Marks, inside: bool) -> Result<Filter, GrammarError> {
         if self.depth == MAX_FILTER_DEPTH {
-            return Err(format!("it is nested more than {MAX_FILTER_DEPTH} deep"));
+            return Err(GrammarError::TooDeep);
         }
         self.depth += 1;
-        Ok(())
+        let filter = self.any(inside)?;
+        self.skip_spaces();
+        if !self.takes(marks.closing) {
+            return Err(GrammarError::NotClosed(marks.name));
+        }
+        self.depth -= 1;
+        Ok(filter)
     }
 
-    fn path(&mut self) -> Result<AttributePath, String> {
+    fn path(&mut self) -> Result<AttributePath, GrammarError> {
         let word = self.peek_word();
-        let path = AttributePath::parse(word).ok_or("expected the name of an attribute")?;
+        let path = AttributePath::parse(word).ok_or(GrammarError::NoAttribute)?;
         self.at += word.len();
         Ok(path)
     }
 
     /// A value: null, a boolean, a number or a text of JSON (RFC 7159).
-    fn literal(&mut self) -> Result<Literal, String> {
+    fn literal(&mut self) -> Result<Literal, GrammarError> {
         let rest = self.rest();
         if rest.starts_with('"') {
-            let end = closing_quote(rest).ok_or("a text has no closing quote")?;
+            let end = closing_quote(rest).ok_or(GrammarError::NoClosingQuote)?;
             let quoted = rest.get(..=end).unwrap_or_default();
-            let text = serde_json::from_str(quoted).map_err(|_| "a text is not one of JSON")?;
+            let text = serde_json::from_str(quoted).map_err(|_| GrammarError::NoText)?;
             self.at += quoted.len();
             return Ok(Literal::Text(text));
         }
@@ -226,22 +246,22 @@ impl<'a> Parser<'a> {
         } else if serde_json::from_str::<Number>(word).is_ok() {
             Literal::Number(word.to_owned())
         } else {
-            return Err("expected a text in quotes, a number, true, false or null".to_owned());
+            return Err(GrammarError::NoValue);
         };
         self.at += word.len();
         Ok(value)
     }
 
-    fn value_path(&mut self) -> Result<ValuePath, String> {
+    fn value_path(&mut self) -> Result<ValuePath, GrammarError> {
         self.skip_spaces();
         let path = self.path()?;
-        let filter = if self.takes('[') { Some(self.bracketed()?) } else { None };
+        let filter = if self.takes('[') { Some(self.enclosed(BRACKETS, true)?) } else { None };
         let sub = if filter.is_some() && self.takes('.') { Some(self.path()?) } else { None };
         self.skip_spaces();
         if self.rest().is_empty() {
             return Ok(ValuePath { path, filter, sub });
         }
-        Err("there is something after its end".to_owned())
+        Err(GrammarError::NotItsEnd)
     }
 }
 

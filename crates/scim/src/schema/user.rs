@@ -1,6 +1,6 @@
 //! The schemas of users (RFC 7643 §4.1 and §4.3).
 //!
-//! Credentials are left out: neither `password` nor `x509Certificates` is read, kept or shown, since nobody logs in with what a
+//! Credentials are left out: neither `password` nor `x509Certificates` is read, kept or shown, since no user logs in with what a
 //! provisioning client says. `roles` and `entitlements` are words of the client; they grant nothing here.
 
 use super::row::{Attribute, Schema};

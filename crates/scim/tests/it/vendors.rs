@@ -113,7 +113,7 @@ fn entra_keeps_groups() {
         .map(|member| member["value"].clone())
         .collect::<Vec<_>>();
     assert_eq!(left, [json!(ids[0]), json!(ids[2])]);
-    // Once more, and one that is nobody any more.
+    // Once more, and one that was deleted meanwhile.
     patch(json!([{ "op": "Remove", "path": "members", "value": [{ "value": ids[1] }] }]));
     client.delete(&format!("/Users/{}", ids[2]));
     patch(json!([{ "op": "Remove", "path": format!("members[value eq \"{}\"]", ids[2]) }]));

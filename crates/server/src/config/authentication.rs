@@ -192,13 +192,13 @@ fn read_models(section: &Section<'_>, problems: &mut Problems) -> Option<Models>
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use crate::config::{Config, HeadlessLogins, PreferredLogin};
+    use crate::config::{Config, ConfigErrors, HeadlessLogins, PreferredLogin};
 
-    fn read(section: &str) -> Result<Config, String> {
+    fn read(section: &str) -> Result<Config, ConfigErrors> {
         let text = format!(
             "version: v1\ncluster: example.org\nauth:\n  enabled: true\n  authentication:\n{section}"
         );
-        Config::parse("x", &text).map_err(|errors| errors.to_string())
+        Config::parse("x", &text)
     }
 
     #[test]
@@ -231,7 +231,7 @@ mod tests {
                 "the path of the metadata file is missing or relative",
             ),
         ] {
-            let refused = read(section).unwrap_err();
+            let refused = read(section).unwrap_err().to_string();
             assert!(refused.contains(says), "{section}: {refused}");
         }
     }

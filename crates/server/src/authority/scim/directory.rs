@@ -149,7 +149,7 @@ impl<'a> Directory<'a> {
                 }
             }
         }
-        draft.name_members(|id| kinds.get(id).copied()).map_err(|id| BackendError::NoSuchMember { id })
+        Ok(draft.name_members(|id| kinds.get(id).copied())?)
     }
 
     fn key(&self, resource: &Resource) -> String {

@@ -1,4 +1,4 @@
-//! The end of a connector's SCIM client: nothing of what it has made here stays.
+//! The end of a connector's SCIM client: nothing that the client made here stays.
 
 use sallyport_access::ResourceName;
 use sallyport_scim::Kind as ResourceKind;

@@ -94,8 +94,8 @@ impl Provisioning {
         Ok(v1::ListScimTokensResponse { tokens: tokens.collect() })
     }
 
-    /// Removes a token: at once nobody comes with it. With its last one a connector is not provisioned any more, and whoever its
-    /// mapping gives a role may log in.
+    /// Removes a token: at once no client comes with it. With its last one a connector is not provisioned any more, and every person
+    /// whom its mapping gives a role may log in.
     pub(crate) async fn remove_token(
         &self,
         caller: &Caller,

@@ -7,7 +7,7 @@ use sallyport_oidc::{Identity, Mapped, Outcome, Step};
 use serde_json::{Map, Value};
 
 use super::document::Connector;
-use super::error::SsoError;
+use super::error::{NoUserName, SsoError};
 
 /// The claim of a mail address, and what a provider says of it where it has verified it (Core §5.1).
 pub(super) const EMAIL: &str = "email";
@@ -43,7 +43,7 @@ impl Claims {
     }
 
     /// What rules and templates read: all of it, but `email` only from a part that says that the provider has verified it. An
-    /// address that people write into their own profile, or that another directory's administrator does, is anybody's. Also the
+    /// address that people write into their own profile, or that another directory's administrator does, may be any person's. Also the
     /// claims that were left out by that.
     pub(super) fn counted(&self, connector: &Connector) -> (Map<String, Value>, BTreeSet<&'static str>) {
         if connector.email_without_verification {
@@ -103,7 +103,7 @@ pub(crate) struct Verdict {
     pub(crate) unknown_roles: Vec<String>,
     pub(crate) traits: Traits,
     /// The name by the template, which counts for a person who has none yet.
-    pub(crate) name: Result<UserName, String>,
+    pub(crate) name: Result<UserName, NoUserName>,
     pub(crate) second_factor: bool,
     pub(crate) mapped: Mapped,
 }
@@ -122,11 +122,11 @@ pub(crate) fn judge(connector: &Connector, claims: &Claims, known: impl Fn(&str)
     let traits =
         mapped.traits.iter().map(|(name, values)| (name.clone(), values.iter().cloned().collect())).collect();
     let name = match connector.username.single(&all) {
-        Some(text) => UserName::new(text).map_err(|error| error.to_string()),
+        Some(text) => UserName::new(text).map_err(NoUserName::from),
         None if connector.username.claims().any(|claim| unverified.contains(claim)) => {
-            Err("the provider does not say that it has verified the mail address (email_verified)".to_owned())
+            Err(NoUserName::Unverified)
         }
-        None => Err("a claim of it is not there, or has several values".to_owned()),
+        None => Err(NoUserName::Missing),
     };
     Verdict { roles, unknown_roles, traits, name, second_factor: second_factor(connector, claims), mapped }
 }

@@ -36,7 +36,7 @@ pub(super) struct Proof {
     pub(super) form: Vec<(&'static str, Zeroizing<String>)>,
 }
 
-/// Reads the secret of a client. A file that is none, such as another program's key, is not sent to anybody.
+/// Reads the secret of a client. A file that is none, such as another program's key, is sent to no provider.
 pub(super) async fn secret(path: &Path, apart: &Path) -> Result<Zeroizing<String>, SsoError> {
     let text = outgoing::secret_apart(path, Some(apart), PATIENCE).await.map_err(SsoError::Secret)?;
     let text = Zeroizing::new(text);

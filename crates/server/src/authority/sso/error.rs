@@ -4,10 +4,22 @@
 use std::io;
 
 use http::StatusCode;
+use sallyport_access::IdError;
 use sallyport_oidc::OidcError;
 use sallyport_sal::SalError;
 
 use crate::outgoing::OutgoingError;
+
+/// Why the template of a user's name gives none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoUserName {
+    #[error(transparent)]
+    Name(#[from] IdError),
+    #[error("the provider does not say that it has verified the mail address (email_verified)")]
+    Unverified,
+    #[error("a claim of it is not there, or has several values")]
+    Missing,
+}
 
 /// Everything that fails between a person's click and their login, sorted by who has to act.
 #[derive(Debug, thiserror::Error)]
@@ -101,7 +113,7 @@ pub(crate) enum SsoError {
     NoRoles { trace: String },
     /// The template of the user's name gives none.
     #[error("the template {template:?} gives no user name: {reason}")]
-    NoName { template: String, reason: String },
+    NoName { template: String, reason: NoUserName },
     /// The connector's SCIM client does not say that they are active.
     #[error(
         "oidc/{connector} is provisioned by SCIM, and its client has no active user {name:?}: assign the person to the application at \

@@ -68,7 +68,7 @@ impl Connectors {
         let folded = called.as_str().to_lowercase();
         let taken = |owner: &str| SsoError::NameTaken { name: folded.clone(), owner: owner.to_owned() };
         if RESERVED.contains(&folded.as_str()) {
-            return Err(taken("nobody: no person may be called so"));
+            return Err(taken("the system: no person may be called so"));
         }
         let is_alike =
             |user: &UserRecord| user.name.as_str() != folded && user.name.as_str().to_lowercase() == folded;
@@ -76,7 +76,7 @@ impl Connectors {
             return Err(taken(&format!("the user {}, whose name differs by case alone", user.name)));
         }
         UserName::new(folded.clone())
-            .map_err(|error| SsoError::NoName { template: folded.clone(), reason: error.to_string() })
+            .map_err(|error| SsoError::NoName { template: folded.clone(), reason: error.into() })
     }
 
     /// The name that a person would have, without making them a user.

@@ -290,7 +290,7 @@ async fn a_mail_address_counts_where_the_provider_has_verified_it_and_nowhere_el
         assert_eq!(verdict.told().contains("the claim email does not count"), !counts, "{told}");
         assert!(judge(&any, &said, |_| true).name.is_ok(), "{told}");
     }
-    // Fetched from elsewhere it is nobody's word.
+    // Fetched from elsewhere it is no word of the provider's.
     let mut said = said;
     said.fetched = address(json!(true)).as_object().unwrap().clone();
     assert!(judge(&connector, &said, |_| true).name.is_err());

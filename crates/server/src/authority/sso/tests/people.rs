@@ -66,7 +66,7 @@ async fn a_person_is_a_subject_and_no_name_makes_another_of_them() {
     // The same person with another name keeps theirs.
     assert_eq!(site.person("1", "alice.married", &["ops-eu"]).await.unwrap(), "alice");
     assert_eq!(site.person("2", "alice.married", &["ops-eu"]).await.unwrap(), "alice.married");
-    // Names that are local are nobody's to come by, and the other way round.
+    // No person comes by a local name, and no local user is made with a person's.
     site.local_user("bob").await.unwrap();
     assert_eq!(site.person("3", "bob", &["ops-eu"]).await.unwrap_err(), "name_taken");
     assert_eq!(site.local_user("alice").await.unwrap_err().code(), tonic::Code::AlreadyExists);
