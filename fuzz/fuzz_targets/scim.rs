@@ -1,4 +1,4 @@
-//! What a provisioning client sends, or whoever has its token: a filter that is read is written again as itself, a PATCH is done
+//! What a provisioning client sends, or a thief of its token: a filter that is read is written again as itself, a PATCH is done
 //! whole or not at all, and each request is answered without a failure of ours.
 //!
 //! The first byte says what the rest is.

@@ -164,7 +164,7 @@ fn a_passkey_is_added_logs_in_here_and_elsewhere_and_makes_recovery_codes() {
     pages.log_in(&id, &code, &mut key);
     let said = refused(&ended(child), 4);
     assert!(said.contains("alice has logged in at the page, and not bob"), "{said}");
-    // A page that another user has proven logs nobody in who was another before, whether or not a name was given.
+    // A page that another user has proven does not log in a person who was bob before, whether or not a name was given.
     let bob = cluster.add_user("bob", "access", &me());
     let (child, id, code) = waiting(&bob, &["login", "--browser"], "login", "");
     follow(&pages.log_in(&id, &code, &mut key));

@@ -283,7 +283,7 @@ test('a login by single sign-on goes to the provider in the same tab, and comes 
   await visit.close();
 });
 
-test('an answer that another person has begun logs nobody in as them', async () => {
+test('an answer that another person has begun logs no one in as them', async () => {
   rig.mock.bindings.set('onlysso-21', 'binding-of-onlysso-21');
   const visit = await rig.visit('/web/sso/callback?state=onlysso-21&code=the-code');
   await visit.heading(text.returned.trouble);

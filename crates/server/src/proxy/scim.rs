@@ -149,7 +149,7 @@ fn answered(answer: v1::ScimAnswer) -> Response {
             headers.insert(name, value);
         }
     }
-    // Who there is is kept by nobody in between.
+    // No cache in between keeps who there is.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response

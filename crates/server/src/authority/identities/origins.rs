@@ -43,8 +43,8 @@ impl Kind for NameRecord {
     const KIND: &'static str = "sso_name";
 }
 
-/// The steps that make a name free again, and have its person be unknown: for an administrator who removes the user. None where it
-/// is nobody's.
+/// The steps that make a name free again, and have its person be unknown: for an administrator who removes the user. None where no
+/// person has it.
 pub(crate) async fn forgotten(
     store: &Store,
     name: &UserName,

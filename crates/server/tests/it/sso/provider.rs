@@ -72,7 +72,7 @@ impl Provider {
         process
     }
 
-    /// It signs by another key from now on, and knows nobody any more.
+    /// It signs by another key from now on, and knows no one who had logged in there.
     pub(crate) async fn rotate(&mut self) {
         self.process.kill().await.unwrap();
         std::fs::remove_file(self.directory.path().join("key.json")).unwrap();
