@@ -30,20 +30,12 @@ pub(crate) type ServeAuthority = Arc<dyn Fn(BoxIo, SocketAddr) -> BoxFuture<'sta
 
 /// A TCP connection with the settings that every connection of ours has.
 pub(crate) async fn dial(address: &HostPort) -> io::Result<TcpStream> {
-    let connect = TcpStream::connect((address.host.as_str(), address.port));
-    let stream = tokio::time::timeout(CONNECT_TIMEOUT, connect).await.map_err(|_| {
-        io::Error::new(
-            io::ErrorKind::TimedOut,
-            format!("no answer from {address} within {CONNECT_TIMEOUT:?}"),
-        )
-    })??;
-    stream.set_nodelay(true)?;
-    Ok(stream)
+    connected(address, TcpStream::connect((address.host.as_str(), address.port))).await
 }
 
 /// As [`dial`], but only where every address of the name is public. What is connected to is what was judged.
 pub(crate) async fn dial_outside(address: &HostPort) -> io::Result<TcpStream> {
-    let connect = async {
+    let connecting = async {
         let found = addresses(address).await?;
         if let Some(inside) = found.iter().find(|found| is_inside(found.ip())) {
             return Err(io::Error::new(
@@ -53,7 +45,14 @@ pub(crate) async fn dial_outside(address: &HostPort) -> io::Result<TcpStream> {
         }
         TcpStream::connect(found.as_slice()).await
     };
-    let stream = tokio::time::timeout(CONNECT_TIMEOUT, connect).await.map_err(|_| {
+    connected(address, connecting).await
+}
+
+async fn connected(
+    address: &HostPort,
+    connecting: impl Future<Output = io::Result<TcpStream>>,
+) -> io::Result<TcpStream> {
+    let stream = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await.map_err(|_| {
         io::Error::new(
             io::ErrorKind::TimedOut,
             format!("no answer from {address} within {CONNECT_TIMEOUT:?}"),

@@ -1,5 +1,6 @@
 //! The proxy service: tunnels, the access decision and the bytes between clients and nodes.
 
+mod bodies;
 mod carrying;
 mod client;
 pub(crate) mod databases;

@@ -10,11 +10,11 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use sallyport_scim::{MAX_BODY_BYTES, MAX_QUERY_BYTES, ScimError};
 use sallyport_wire::v1;
 use tracing::warn;
 
+use super::bodies::{self, BodyError};
 use super::peer::Peer;
 use super::web::limits::{Bounds, Limits};
 use crate::member::authority_client::AuthorityClient;
@@ -110,18 +110,18 @@ fn bearer(value: &str) -> Option<&str> {
 
 /// A body within its bounds of length and time.
 async fn bounded(body: Body) -> Result<Bytes, ScimError> {
-    let read = Limited::new(body, MAX_BODY_BYTES).collect();
-    match tokio::time::timeout(BODY_TIME, read).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+    bodies::whole(body, MAX_BODY_BYTES, BODY_TIME).await.map_err(|error| match error {
+        BodyError::TooLong => {
             let (what, unit, limit) = ("the body", "bytes", MAX_BODY_BYTES);
-            Err(ScimError::TooLarge { what, got: limit + 1, unit, limit })
+            ScimError::TooLarge { what, got: limit + 1, unit, limit }
         }
-        Ok(Err(error)) => Err(ScimError::InvalidSyntax { reason: format!("it did not come whole: {error}") }),
-        Err(_) => Err(ScimError::InvalidSyntax {
-            reason: format!("it did not come within {} s", BODY_TIME.as_secs()),
-        }),
-    }
+        BodyError::Broken(error) => {
+            ScimError::InvalidSyntax { reason: format!("it did not come whole: {error}") }
+        }
+        BodyError::Slow => {
+            ScimError::InvalidSyntax { reason: format!("it did not come within {} s", BODY_TIME.as_secs()) }
+        }
+    })
 }
 
 fn lines(headers: &HeaderMap, name: &HeaderName) -> Vec<v1::ScimHeader> {

@@ -86,7 +86,7 @@ impl Accounts {
         let changing = self.identities.steady().await;
         let (mut steps, overtaken) = match &spends {
             Spends::Password { credential, revision, code, .. } => (
-                self.note_success(&user.name, credential, *revision, code.as_ref(), now).await?,
+                self.spend_password(&user.name, credential, *revision, code.as_ref(), now).await?,
                 refusal(Status::unauthenticated(WRONG), "the same code twice at once"),
             ),
             Spends::Challenge { used, proven_at } => {

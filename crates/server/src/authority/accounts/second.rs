@@ -163,8 +163,9 @@ impl Accounts {
         })
     }
 
-    /// The steps that spend the code, and forget failures. A second login with the same code finds its record changed.
-    pub(super) async fn note_success(
+    /// The steps that spend a password that was proven, and the code with it, and forget failures. A second login with the same code finds
+    /// its record changed. The caller holds what `Identities::steady` gives.
+    pub(crate) async fn spend_password(
         &self,
         user: &UserName,
         credential: &CredentialRecord,
@@ -237,19 +238,7 @@ impl Accounts {
         proven: &ProvenCode,
         now: OffsetDateTime,
     ) -> Result<Vec<Op>, LoginRefusal> {
-        self.note_success(user, &proven.credential, proven.revision, Some(&proven.code), now).await
-    }
-
-    /// The steps that spend a password that was proven, and the code with it. The caller holds what `Identities::steady` gives.
-    pub(crate) async fn spend_password(
-        &self,
-        user: &UserName,
-        credential: &CredentialRecord,
-        revision: u64,
-        code: Option<&SpentCode>,
-        now: OffsetDateTime,
-    ) -> Result<Vec<Op>, LoginRefusal> {
-        self.note_success(user, credential, revision, code, now).await
+        self.spend_password(user, &proven.credential, proven.revision, Some(&proven.code), now).await
     }
 
     /// Hashes a secret as passwords are.

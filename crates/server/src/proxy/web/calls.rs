@@ -10,7 +10,6 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use metrics::counter;
 use sallyport_wire::v1::web_client::WebClient;
 use serde::Serialize;
@@ -22,6 +21,7 @@ use zeroize::Zeroizing;
 use super::answer::{Refused, json};
 use super::limits::{Limits, UnderWay};
 use super::origin::Origins;
+use crate::proxy::bodies::{self, BodyError};
 use crate::proxy::peer::Peer;
 
 /// Longest call: an attestation with a chain of certificates is some ten thousand bytes.
@@ -205,13 +205,12 @@ async fn read(media_type: &str, headers: &HeaderMap, body: Body) -> Result<Zeroi
     if kinds.next().is_some() || !essence.eq_ignore_ascii_case(media_type) {
         return Err(if media_type == FORM { Refused::NotForm } else { Refused::NotJson });
     }
-    let read = Limited::new(body, LONGEST_BYTES).collect();
-    match tokio::time::timeout(ARRIVAL, read).await {
-        Err(_) => Err(Refused::Slow),
-        Ok(Ok(read)) => Ok(Zeroizing::new(read.to_bytes().into())),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Refused::TooLong(LONGEST_BYTES)),
-        Ok(Err(error)) => Err(Refused::Invalid(error.to_string())),
-    }
+    let read = bodies::whole(body, LONGEST_BYTES, ARRIVAL).await.map_err(|error| match error {
+        BodyError::Slow => Refused::Slow,
+        BodyError::TooLong => Refused::TooLong(LONGEST_BYTES),
+        BodyError::Broken(error) => Refused::Invalid(error.to_string()),
+    })?;
+    Ok(Zeroizing::new(read.into()))
 }
 
 /// What the authority has answered.
