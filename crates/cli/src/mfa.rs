@@ -228,17 +228,16 @@ async fn add(own: &mut Own, args: Add) -> CliResult {
         Kind::Codes => {
             let code = qrcode::QrCode::new(&begun.otp_uri).doing("draw the QR code")?;
             let picture = code.render::<qrcode::render::unicode::Dense1x2>().quiet_zone(true).build();
-            if ui::can_ask() {
+            let otp = if ui::can_ask() {
                 ui::say("Scan this with an authenticator app:");
                 ui::say(picture);
                 ui::say(format!("or enter it by hand: {}", Foreign::new(&begun.otp_uri)));
-                let otp = ui::ask("One-time code it shows: ")?;
-                own.factors.finish_add(page.challenge, otp.trim().to_owned()).await?.name
+                ui::ask("One-time code it shows: ")?
             } else {
                 ui::data(Foreign::new(&begun.otp_uri).as_str())?;
-                let otp = ui::line_from_stdin("a one-time code")?;
-                own.factors.finish_add(page.challenge, otp.trim().to_owned()).await?.name
-            }
+                ui::line_from_stdin("a one-time code")?
+            };
+            own.factors.finish_add(page.challenge, otp.trim().to_owned()).await?.name
         }
     };
     ui::data(format!("Added {}.", Foreign::new(&name)))?;
