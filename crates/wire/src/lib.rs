@@ -22,6 +22,10 @@ pub use invite_link::{InviteLink, NoInviteLink, UNKNOWN_PROXY};
 /// not the one that the program holds, `Rotation.Follow` gives the new one.
 pub const TRUST_HEADER: &str = "sallyport-trust";
 
+/// The header of a proxy's refusal that tells a user's program which second factor the session wants, `yes` or `hardware`: once one is
+/// proven (`SessionFactors`), the same call succeeds.
+pub const SESSION_FACTOR_HEADER: &str = "sallyport-session-factor";
+
 /// What is worth reading ahead of TLS, which asks the system for a few KiB at a time.
 pub const READ_AHEAD_BYTES: usize = 64 * 1024;
 

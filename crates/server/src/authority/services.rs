@@ -62,7 +62,8 @@ use crate::authority::api::answers::Waiting;
 use crate::authority::api::serve::Api;
 use crate::authority::api::{
     admin, catalogue, certificates, cluster, databases, factors as factors_api, hosts, login,
-    provisioning as scim, rotation, sessions, sso as sso_api, suites, web,
+    provisioning as scim, rotation, session_factors as session_factors_api, sessions, sso as sso_api, suites,
+    web,
 };
 use crate::authority::audit::checkpoints::Checkpoints;
 use crate::authority::audit::disk_reserve::DiskReserve;
@@ -431,6 +432,7 @@ impl Services {
                 journal: Arc::clone(&journal),
                 challenges: Arc::clone(&challenges),
             },
+            session_factors: session_factors_api::Service { gate: Arc::clone(&gate) },
             web: web::Service {
                 gate: Arc::clone(&gate),
                 journal: Arc::clone(&journal),

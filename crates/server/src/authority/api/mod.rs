@@ -12,6 +12,7 @@ pub(crate) mod login;
 pub(crate) mod provisioning;
 pub(crate) mod rotation;
 pub(crate) mod serve;
+pub(crate) mod session_factors;
 pub(crate) mod sessions;
 pub(crate) mod sso;
 pub(crate) mod suites;

@@ -23,6 +23,7 @@ use sallyport_wire::v1::fleet_server::FleetServer;
 use sallyport_wire::v1::login_server::LoginServer;
 use sallyport_wire::v1::provisioning_server::ProvisioningServer;
 use sallyport_wire::v1::rotation_server::RotationServer;
+use sallyport_wire::v1::session_factors_server::SessionFactorsServer;
 use sallyport_wire::v1::sessions_server::SessionsServer;
 use sallyport_wire::v1::sso_server::SsoServer;
 use sallyport_wire::v1::suites_server::SuitesServer;
@@ -38,7 +39,7 @@ use tracing::{debug, info, info_span, warn};
 use crate::authority::api::answers::{MESSAGE_BYTES, Waiting, method_of, within_bounds};
 use crate::authority::api::{
     admin, catalogue, certificates, cluster, databases, factors, hosts, login, provisioning, rotation,
-    sessions, sso, suites, web,
+    session_factors, sessions, sso, suites, web,
 };
 use crate::authority::caller::{Caller, PeerInfo, unauthenticated};
 use crate::authority::config::AuthConfig;
@@ -68,6 +69,8 @@ const SEND_BYTES: usize = 132 * 1024;
 const PASSKEY_BYTES: usize = sallyport_webauthn::MAX_RESPONSE_BYTES + 32 * 1024;
 /// A connector's document, with what is around it.
 const DOCUMENT_BYTES: usize = 80 * 1024;
+/// A thousand targets of sessions, with the longest names.
+const TARGETS_BYTES: usize = 512 * 1024;
 /// Connections to the admin socket at a time.
 const LOCAL_CONNECTIONS: usize = 64;
 
@@ -92,6 +95,7 @@ pub(crate) struct Api {
     pub(crate) provisioning: provisioning::Service,
     pub(crate) rotation: rotation::Service,
     pub(crate) factors: factors::Service,
+    pub(crate) session_factors: session_factors::Service,
     pub(crate) web: web::Service,
     pub(crate) sso: sso::Service,
     /// Answers that callers have not taken yet.
@@ -166,6 +170,10 @@ async fn http(api: &Arc<Api>, io: BoxIo, caller: Caller, offer: Option<ClientOff
             .add_service(SuitesServer::new(api.suites.clone()).max_decoding_message_size(short))
             .add_service(RotationServer::new(api.rotation.clone()).max_decoding_message_size(short))
             .add_service(FactorsServer::new(api.factors.clone()).max_decoding_message_size(short))
+            .add_service(
+                SessionFactorsServer::new(api.session_factors.clone())
+                    .max_decoding_message_size(TARGETS_BYTES),
+            )
             .add_service(WebServer::new(api.web.clone()).max_decoding_message_size(PASSKEY_BYTES))
             .add_service(SsoServer::new(api.sso.clone()).max_decoding_message_size(DOCUMENT_BYTES));
     let offer = offer.map(Arc::new);
