@@ -79,7 +79,10 @@ fn a_full_disk_at_a_proxy_costs_its_events_and_no_session() {
         return;
     }
     let mut cluster = Cluster::apart();
-    // The proxy's data moves to a small disk.
+    let port = cluster.port;
+    let listens = || std::net::TcpStream::connect(("127.0.0.1", port)).ok();
+    // The proxy's data moves to a small disk, once it has joined.
+    wait_for("the proxy to listen", listens);
     cluster.nodes.clear();
     let disk = Disk::mount(cluster.directory.path(), ("small", "small-disk"), "4m");
     let (config, log) = (cluster.path("proxy.yaml"), cluster.path("proxy.log"));
@@ -100,7 +103,7 @@ fn a_full_disk_at_a_proxy_costs_its_events_and_no_session() {
         cluster.nodes.push(("proxy".to_owned(), process));
     };
     start(&mut cluster, &disk);
-    wait_for("the proxy to listen", || std::net::TcpStream::connect(("127.0.0.1", cluster.port)).ok());
+    wait_for("the proxy to listen", listens);
     cluster.add_node("web-1", "env: prod");
     let [alice, mallory] = super::with_users(&cluster, ["alice", "mallory"]);
     let mut typist = Typist::of(&alice, &[]);
