@@ -1,6 +1,6 @@
 //! Every packet that the emulator saw, and the connections among them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -93,16 +93,6 @@ impl Capture {
     #[must_use]
     pub fn among(mut self, hosts: &[usize]) -> Self {
         self.packets.retain(|captured| hosts.contains(&captured.from) && hosts.contains(&captured.to));
-        self
-    }
-
-    /// The packets of those connections alone by which the last packets of this journey came: nothing else that the hosts say to each
-    /// other counts then.
-    #[must_use]
-    pub fn along(mut self, journey: &Journey, packets: usize) -> Self {
-        let last = journey.trips.iter().rev().take(packets);
-        let keys: BTreeSet<Key> = last.filter_map(|trip| key(&trip.packet)).collect();
-        self.packets.retain(|captured| key(&captured.packet).is_some_and(|key| keys.contains(&key)));
         self
     }
 
