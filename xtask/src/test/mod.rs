@@ -103,6 +103,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     for line in waited {
         println!("{line}");
     }
+    if counts.unsteady > 0 {
+        println!("{} of them failed beside the others and passed alone: see UNSTEADY above", counts.unsteady);
+    }
     println!("{counts}");
     if counts.failed > 0 {
         return Err("tests failed".to_owned());
@@ -159,7 +162,7 @@ fn part(asked: &Asked, executables: &Executables) -> Result<Counts, String> {
     let mut durations = Durations::load(executables.directory());
     let within = Duration::from_secs(asked.within.unwrap_or(MEASURE_SECONDS));
     let mut turns = Turns::load(executables.directory());
-    let pool = Pool::new(asked.jobs, asked.measure.then_some(within));
+    let pool = Pool::new(asked.jobs, asked.measure.then_some(within), asked.is_all_behaviour());
     counts.add(&pool.run(tests, &mut durations, &mut turns)?);
     durations.store(asked.record)?;
     turns.store()?;

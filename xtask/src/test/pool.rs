@@ -32,6 +32,10 @@ const LEAST_SECONDS: f64 = 0.01;
 /// A test that takes so long has a line of its own.
 const WORTH_A_LINE_SECONDS: f64 = 5.0;
 
+/// So many tests that fail in a run of all of them are run once more, by themselves: a machine with other work is late for some that wait
+/// for the real programs that they start. More of them say that something is broken.
+const AGAIN_MOST: usize = 5;
+
 /// How many of the longest are named at the end.
 const SLOWEST: usize = 10;
 
@@ -41,6 +45,8 @@ pub(crate) struct Pool {
     jobs: usize,
     /// Measurements by turns: after the first, nothing is begun that would not end within it.
     budget: Option<Duration>,
+    /// Whether what fails is run once more.
+    again: bool,
 }
 
 /// Tests that run in one process.
@@ -57,10 +63,10 @@ struct Report {
 }
 
 impl Pool {
-    pub(crate) fn new(jobs: Option<usize>, budget: Option<Duration>) -> Self {
+    pub(crate) fn new(jobs: Option<usize>, budget: Option<Duration>, again: bool) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let load = if jobs.is_some() { f64::INFINITY } else { processors as f64 * LOAD_A_PROCESSOR };
-        Self { load, jobs: jobs.unwrap_or(processors * JOBS_A_PROCESSOR), budget }
+        Self { load, jobs: jobs.unwrap_or(processors * JOBS_A_PROCESSOR), budget, again }
     }
 
     /// Runs them all and says what fails, with its output.
@@ -80,6 +86,7 @@ impl Pool {
         }
         let (sender, reports) = mpsc::channel::<Report>();
         let (mut under_way, mut begun, mut load) = (0, 0, 0.0);
+        let (mut failed, mut second): (Vec<Test>, bool) = (Vec::new(), false);
         let mut finished: Vec<(String, Duration, f64)> = Vec::new();
         println!("running {all} tests, up to {} processes at once", self.jobs);
         loop {
@@ -109,7 +116,13 @@ impl Pool {
                 }
             }
             if under_way == 0 {
-                break;
+                if second || !self.again || failed.is_empty() || failed.len() > AGAIN_MOST {
+                    break;
+                }
+                println!("\nonce more, one by one: {} that failed beside the others", failed.len());
+                second = true;
+                waiting = failed.drain(..).map(|test| Job::alone_with(test, durations)).collect();
+                continue;
             }
             let report = reports.recv().map_err(|error| format!("waiting for tests: {error}"))?;
             under_way -= 1;
@@ -128,15 +141,20 @@ impl Pool {
                     Outcome::Passed => {
                         counts.passed += 1;
                         durations.took(test.id(), each);
+                        if second {
+                            counts.unsteady += 1;
+                            println!("UNSTEADY {}: it passed by itself", test.id());
+                        }
                     }
                     Outcome::Failed(why) => {
-                        counts.failed += 1;
+                        failed.push(test.clone());
                         println!("FAILED {:.1} s  {}: {why}", report.ended.took.as_secs_f64(), test.id());
                     }
                 }
             }
-            tell(&report, counts, all);
+            tell(&report, counts.passed + failed.len() + counts.skipped, all);
         }
+        counts.failed += failed.len();
         summary(&mut finished, begin);
         Ok(counts)
     }
@@ -160,6 +178,14 @@ impl Pool {
 impl Job {
     fn empty() -> Self {
         Self { tests: Vec::new(), expected: Took { seconds: 0.0, processor_seconds: 0.0 } }
+    }
+
+    fn alone_with(mut test: Test, durations: &Durations) -> Self {
+        test.rule.alone = true;
+        let mut job = Self::empty();
+        let expected = durations.expected(&test.id());
+        job.add(test, expected);
+        job
     }
 
     fn add(&mut self, test: Test, expected: Took) {
@@ -215,9 +241,8 @@ fn queue(tests: Vec<Test>, durations: &Durations) -> VecDeque<Job> {
     jobs.into()
 }
 
-fn tell(report: &Report, counts: Counts, all: usize) {
+fn tell(report: &Report, done: usize, all: usize) {
     let (id, seconds) = (report.job.id(), report.ended.took.as_secs_f64());
-    let done = counts.passed + counts.failed + counts.skipped;
     if report.ended.outcomes.iter().any(|outcome| *outcome != Outcome::Passed) {
         println!("---- {id} ----\n{}----", report.ended.output);
     } else if report.job.tests.iter().any(|test| test.rule.tier != Tier::Behaviour) {

@@ -8,6 +8,8 @@ pub(crate) struct Counts {
     pub(crate) passed: usize,
     pub(crate) failed: usize,
     pub(crate) skipped: usize,
+    /// Of those that passed: they failed beside the others, and passed by themselves.
+    pub(crate) unsteady: usize,
 }
 
 impl Counts {
@@ -15,6 +17,7 @@ impl Counts {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
+        self.unsteady += other.unsteady;
     }
 }
 
@@ -31,8 +34,9 @@ mod tests {
 
     #[test]
     fn counts_add_up_to_the_closing_line() {
-        let mut counts = Counts { passed: 3, failed: 0, skipped: 1 };
-        counts.add(&Counts { passed: 2, failed: 1, skipped: 0 });
+        let mut counts = Counts { passed: 3, failed: 0, skipped: 1, unsteady: 0 };
+        counts.add(&Counts { passed: 2, failed: 1, skipped: 0, unsteady: 1 });
         assert_eq!(counts.to_string(), "5 passed, 1 failed, 1 skipped");
+        assert_eq!(counts.unsteady, 1);
     }
 }
