@@ -133,6 +133,8 @@ codes! {
     ScimDeprovisioned = "SP1063I", "scim.deprovisioned";
     /// A request came as of a SCIM client, with no token that is good.
     ScimRefused = "SP1064W", "scim.refused";
+    /// A SCIM client took a user out of a group that gave roles or traits: these are gone, and the logins ended.
+    ScimRolesTaken = "SP1065I", "scim.roles_taken";
 
     /// A certificate was issued to a user.
     CertIssued = "SP1100I", "cert.issued";

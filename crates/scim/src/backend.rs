@@ -30,6 +30,26 @@ pub trait Backend: Send + Sync {
     /// [`BackendError::Failed`].
     async fn scan(&self, kind: Kind, narrow: &Narrow, each: &mut Each<'_>) -> Result<(), BackendError>;
 
+    /// Shows which groups have one of `members` as a member: each pair of the two, in no order. A backend with an index of members
+    /// answers by that; this reads the groups, with all their members.
+    ///
+    /// # Errors
+    /// [`BackendError::Failed`].
+    async fn groups_with(
+        &self,
+        members: &BTreeSet<String>,
+        each: &mut EachMember<'_>,
+    ) -> Result<(), BackendError> {
+        let narrow = Narrow::Members(members.clone());
+        let mut shown = |group: &Resource| {
+            let name = group.draft.display_name().unwrap_or_default();
+            for member in group.draft.members().filter(|member| members.contains(*member)) {
+                each(Member { group: &group.id, name, member });
+            }
+        };
+        self.scan(Kind::Group, &narrow, &mut shown).await
+    }
+
     /// Makes a resource, with an identifier that no resource had before, and says what each member is
     /// ([`Draft::name_members`]).
     ///
@@ -67,6 +87,20 @@ pub trait Backend: Send + Sync {
 
 /// What a scan shows resources to.
 pub type Each<'a> = dyn for<'r> FnMut(&'r Resource) + Send + 'a;
+
+/// A member of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member<'a> {
+    /// The group's identifier.
+    pub group: &'a str,
+    /// The group's name.
+    pub name: &'a str,
+    /// The member's identifier.
+    pub member: &'a str,
+}
+
+/// What members of groups are shown to.
+pub type EachMember<'a> = dyn for<'r> FnMut(Member<'r>) + Send + 'a;
 
 /// Which resources of a kind a scan is about. It is a hint for an index: what is shown is looked at again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,6 +149,8 @@ pub enum BackendError {
         kind: Kind,
         /// How many there may be.
         limit: usize,
+        /// What to do about it.
+        remedy: &'static str,
     },
     /// More of something than all resources of a connector may have together.
     #[error("all users and groups together would have {got} {unit}, at most {limit}")]

@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use crate::backend::{Backend, BackendError, Narrow};
+use crate::backend::{Backend, BackendError, Member, Narrow};
 use crate::kind::Kind;
 use crate::resource::{Draft, Resource};
 use crate::text::fold;
@@ -32,6 +32,18 @@ fn group(name: &str, members: &[&Resource]) -> Draft {
 async fn scanned(backend: &dyn Backend, kind: Kind, narrow: &Narrow) -> Vec<String> {
     let mut found = Vec::new();
     backend.scan(kind, narrow, &mut |resource| found.push(resource.id.clone())).await.unwrap();
+    found
+}
+
+/// The groups with one of these as a member, each with its name and the member.
+async fn groups_with(backend: &dyn Backend, members: &[&Resource]) -> Vec<(String, String, String)> {
+    let ids = members.iter().map(|member| member.id.clone()).collect();
+    let mut found = Vec::new();
+    let mut each = |member: Member<'_>| {
+        found.push((member.group.to_owned(), member.name.to_owned(), member.member.to_owned()));
+    };
+    backend.groups_with(&ids, &mut each).await.unwrap();
+    found.sort();
     found
 }
 
@@ -134,6 +146,9 @@ async fn members_are_resources(mine: &dyn Backend) {
     for narrow in [Narrow::Members([bob.id.clone()].into()), Narrow::Members([inner.id.clone()].into())] {
         assert!(scanned(mine, Kind::Group, &narrow).await.contains(&outer.id));
     }
+    members_are_found(mine, [&alice, &bob], &inner, &outer).await;
+    let [inner, outer] = [&inner, &outer].map(|group| mine.get(Kind::Group, &group.id));
+    let (inner, outer) = (inner.await.unwrap().unwrap(), outer.await.unwrap().unwrap());
     // Who is removed is in no group any more, and each of these has changed.
     mine.delete(Kind::User, &alice.id, None, LATER).await.unwrap();
     for before in [&inner, &outer] {
@@ -142,10 +157,36 @@ async fn members_are_resources(mine: &dyn Backend) {
         assert!(after.revision > before.revision && after.modified == LATER);
     }
     mine.delete(Kind::Group, &inner.id, None, LATER).await.unwrap();
+    assert!(groups_with(mine, &[&alice, &inner]).await.is_empty(), "nothing is left of who was removed");
     let outer = mine.get(Kind::Group, &outer.id).await.unwrap().unwrap();
     assert_eq!(outer.draft.members().collect::<Vec<_>>(), [bob.id.as_str()]);
     mine.delete(Kind::Group, &outer.id, None, LATER).await.unwrap();
     mine.delete(Kind::User, &bob.id, None, LATER).await.unwrap();
+}
+
+/// Members are found by what groups say now, however they came to say it.
+async fn members_are_found(
+    mine: &dyn Backend,
+    [alice, bob]: [&Resource; 2],
+    inner: &Resource,
+    outer: &Resource,
+) {
+    let found = |group: &Resource, name: &str, member: &Resource| {
+        (group.id.clone(), name.to_owned(), member.id.clone())
+    };
+    let mut both = vec![found(inner, "inner", alice), found(outer, "outer", alice)];
+    both.sort();
+    assert_eq!(groups_with(mine, &[alice]).await, both);
+    assert_eq!(groups_with(mine, &[bob]).await, [found(outer, "outer", bob)]);
+    assert_eq!(groups_with(mine, &[inner]).await, [found(outer, "outer", inner)]);
+    assert!(groups_with(mine, &[outer]).await.is_empty());
+    // A group loses a member and gets another, and is called otherwise.
+    let after = mine.replace(&inner.id, inner.revision, group("renamed", &[bob]), NOW).await.unwrap();
+    assert_eq!(groups_with(mine, &[alice]).await, [found(outer, "outer", alice)]);
+    let mut both = vec![found(inner, "renamed", bob), found(outer, "outer", bob)];
+    both.sort();
+    assert_eq!(groups_with(mine, &[bob]).await, both);
+    mine.replace(&inner.id, after.revision, group("inner", &[alice]), NOW).await.unwrap();
 }
 
 async fn scans_are_in_order(mine: &dyn Backend) {

@@ -135,12 +135,14 @@ pub enum ScimError {
     #[error("others kept changing the resource: try again")]
     Busy,
     /// As many resources as the connector may have.
-    #[error("no more than {limit} of kind {kind} may be provisioned: remove some")]
+    #[error("no more than {limit} of kind {kind} may be provisioned: {remedy}")]
     Full {
         /// The kind.
         kind: Kind,
         /// How many there may be.
         limit: usize,
+        /// What to do about it.
+        remedy: &'static str,
     },
 
     // Ourselves.

@@ -35,7 +35,7 @@ mod text;
 mod values;
 mod version;
 
-pub use backend::{Backend, BackendError, Each, Narrow};
+pub use backend::{Backend, BackendError, Each, EachMember, Member, Narrow};
 pub use error::ScimError;
 pub use exchange::{Done, Request, Response, What};
 pub use filter::{Filter, Literal, MAX_FILTER_BYTES, MAX_FILTER_DEPTH, Operator};

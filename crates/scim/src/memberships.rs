@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::backend::{Backend, BackendError, Narrow};
+use crate::backend::{Backend, BackendError, Member, Narrow};
 use crate::kind::Kind;
+use crate::resource::Resource;
 
 /// How deep groups in groups are followed.
 pub const MAX_GROUP_DEPTH: usize = 16;
@@ -42,8 +43,15 @@ impl Memberships {
             if next.is_empty() {
                 break;
             }
+            for id in &next {
+                found.above.entry(id.clone()).or_default();
+            }
             let mut groups = BTreeSet::new();
-            found.scan(backend, Some(std::mem::take(&mut next)), &mut groups).await?;
+            let mut each = |member: Member<'_>| {
+                found.note(&member);
+                groups.insert(member.group.to_owned());
+            };
+            backend.groups_with(&next, &mut each).await?;
             next = groups.into_iter().filter(|group| !found.above.contains_key(group)).collect();
         }
         Ok(found)
@@ -52,36 +60,21 @@ impl Memberships {
     /// All memberships there are.
     pub(crate) async fn all(backend: &dyn Backend) -> Result<Self, BackendError> {
         let mut found = Self::default();
-        found.scan(backend, None, &mut BTreeSet::new()).await?;
+        let mut each = |group: &Resource| {
+            let name = group.draft.display_name().unwrap_or_default();
+            for member in group.draft.members() {
+                found.note(&Member { group: &group.id, name, member });
+            }
+        };
+        backend.scan(Kind::Group, &Narrow::All, &mut each).await?;
         Ok(found)
     }
 
-    /// Notes the groups with one of these as a member, and that these were looked for.
-    async fn scan(
-        &mut self,
-        backend: &dyn Backend,
-        ids: Option<BTreeSet<String>>,
-        groups: &mut BTreeSet<String>,
-    ) -> Result<(), BackendError> {
-        let narrow = ids.clone().map_or(Narrow::All, Narrow::Members);
-        for id in ids.iter().flatten() {
-            self.above.entry(id.clone()).or_default();
+    fn note(&mut self, found: &Member<'_>) {
+        self.above.entry(found.member.to_owned()).or_default().insert(found.group.to_owned());
+        if !self.names.contains_key(found.group) {
+            self.names.insert(found.group.to_owned(), found.name.to_owned());
         }
-        let mut each = |group: &crate::resource::Resource| {
-            let mut named = false;
-            for member in group.draft.members() {
-                if ids.as_ref().is_none_or(|ids| ids.contains(member)) {
-                    self.above.entry(member.to_owned()).or_default().insert(group.id.clone());
-                    named = true;
-                }
-            }
-            if named {
-                let name = group.draft.display_name().unwrap_or_default();
-                self.names.insert(group.id.clone(), name.to_owned());
-                groups.insert(group.id.clone());
-            }
-        };
-        backend.scan(Kind::Group, &narrow, &mut each).await
     }
 
     /// The groups of a user, in the order of their identifiers. Groups that contain each other are each counted once.

@@ -112,7 +112,7 @@ impl Backend for Connector<'_> {
         let mut state = self.directory.state.lock();
         let kind = draft.kind();
         if state.resources.len() >= MAX_RESOURCES {
-            return Err(BackendError::Full { kind, limit: MAX_RESOURCES });
+            return Err(BackendError::Full { kind, limit: MAX_RESOURCES, remedy: "remove some" });
         }
         state.check(self.name, None, &mut draft)?;
         state.made += 1;

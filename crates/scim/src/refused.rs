@@ -12,7 +12,7 @@ pub(crate) fn refused(error: BackendError) -> ScimError {
         BackendError::NoSuchMember { id } => {
             ScimError::value("members", format!("there is no user or group {:?}", shortened(&id)))
         }
-        BackendError::Full { kind, limit } => ScimError::Full { kind, limit },
+        BackendError::Full { kind, limit, remedy } => ScimError::Full { kind, limit, remedy },
         BackendError::TooMuch { got, unit, limit } => {
             ScimError::TooLarge { what: "all users and groups together", got, unit, limit }
         }

@@ -163,6 +163,13 @@ fn told(result: &Value) -> String {
         if result["fetched"].as_object().is_some_and(|members| !members.is_empty()) {
             line(&format!("Fetched from elsewhere: {}", pretty(&result["fetched"])));
         }
+        if let Some(groups) = result["scim_groups"].as_array() {
+            let groups: Vec<&str> = groups.iter().filter_map(Value::as_str).collect();
+            line(&format!(
+                "Groups by SCIM: {}",
+                if groups.is_empty() { "none".to_owned() } else { groups.join(", ") }
+            ));
+        }
         line("Rules:");
         for step in result["told"].as_array().into_iter().flatten().filter_map(Value::as_str) {
             line(&format!("  {step}"));

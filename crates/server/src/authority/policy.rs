@@ -17,6 +17,8 @@ use tracing::error;
 
 use crate::ServerError;
 use crate::authority::records::{LockRecord, RoleRecord, SessionPolicyRecord};
+use crate::authority::sso::document;
+use crate::authority::sso::records::ConnectorRecord;
 use crate::authority::storage::every;
 
 /// Roles, locks and nodes as they are now. Replaced as a whole with every change.
@@ -25,6 +27,8 @@ pub(crate) struct ClusterCache {
     pub(crate) policies: Arc<Policies>,
     pub(crate) roles: BTreeMap<String, Role>,
     pub(crate) locks: Arc<[Lock]>,
+    /// There is a connector of single sign-on.
+    pub(crate) single_sign_on: bool,
 }
 
 /// Reads and compiles what there is.
@@ -53,7 +57,14 @@ async fn load(store: &Store) -> Result<ClusterCache, ServerError> {
     for stored in every::<LockRecord>(store, now).await.map_err(|error| failed(error.into()))? {
         locks.push(Lock::parse(&stored.value.yaml).map_err(|error| failed(error.into()))?);
     }
-    Ok(ClusterCache { policies: Arc::new(policies), roles: parsed, locks: locks.into() })
+    let connectors =
+        store.list::<ConnectorRecord>(None, 1, now).await.map_err(|error| failed(error.into()))?;
+    Ok(ClusterCache {
+        policies: Arc::new(policies),
+        roles: parsed,
+        locks: locks.into(),
+        single_sign_on: !connectors.is_empty(),
+    })
 }
 
 /// A role that parses and does not compile.
@@ -105,7 +116,7 @@ impl Policy {
     }
 
     pub(crate) async fn refresh_after(&self, kind: &str) -> Result<(), Status> {
-        if matches!(kind, "role" | "lock" | "session_policy") {
+        if matches!(kind, "role" | "lock" | "session_policy" | document::KIND) {
             self.refresh().await.map_err(|problem| {
                 tracing::error!(
                     problem = crate::ServerError::chain(&problem),

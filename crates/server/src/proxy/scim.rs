@@ -2,6 +2,7 @@
 //!
 //! The proxy reads no more of a request than it takes to bound and to carry it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,11 +13,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use sallyport_scim::{MAX_BODY_BYTES, MAX_QUERY_BYTES, ScimError};
 use sallyport_wire::v1;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::warn;
 
 use super::bodies::{self, BodyError};
 use super::peer::Peer;
-use super::web::limits::{Bounds, Limits};
+use super::web::limits::{Bounds, Limits, UnderWay};
 use crate::member::authority_client::AuthorityClient;
 use crate::routes::Routes;
 
@@ -40,17 +42,49 @@ const PLACE_TIME: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 struct Carries {
     client: AuthorityClient,
-    places: Arc<tokio::sync::Semaphore>,
+    room: Room,
+}
+
+/// How many requests there may be.
+#[derive(Debug, Clone)]
+struct Room {
     limits: Limits,
+    answered: Arc<Semaphore>,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { limits: Limits::of(BOUNDS), answered: Arc::new(Semaphore::new(REQUESTS)) }
+    }
 }
 
 /// The service's paths, for every method.
 pub(super) fn routes(client: AuthorityClient) -> Routes {
-    let places = Arc::new(tokio::sync::Semaphore::new(REQUESTS));
-    let carries = Carries { client, places, limits: Limits::of(BOUNDS) };
+    let carries = Carries { client, room: Room::default() };
     Routes::default()
         .page("/scim/v2", any(carry).with_state(carries.clone()))
         .page("/scim/v2/{*path}", any(carry).with_state(carries))
+}
+
+/// The places of a request that is answered; both are given back with it.
+#[derive(Debug)]
+struct HeldPlaces {
+    _under_way: UnderWay,
+    _answered: OwnedSemaphorePermit,
+}
+
+impl Room {
+    /// The whole of a request, and the places that it has. It is counted before its body is read, and until it is answered; a place among
+    /// those that are answered it has only then.
+    async fn whole(&self, address: IpAddr, body: Body) -> Result<(HeldPlaces, Bytes), ScimError> {
+        let under_way = self.limits.admit(address, Instant::now()).map_err(|_| ScimError::Busy)?;
+        let body = bounded(body).await?;
+        let waiting = Arc::clone(&self.answered).acquire_owned();
+        match tokio::time::timeout(PLACE_TIME, waiting).await {
+            Ok(Ok(answered)) => Ok((HeldPlaces { _under_way: under_way, _answered: answered }, body)),
+            Ok(Err(_)) | Err(_) => Err(ScimError::Busy),
+        }
+    }
 }
 
 async fn carry(State(carries): State<Carries>, request: Request) -> Response {
@@ -67,16 +101,9 @@ async fn carry(State(carries): State<Carries>, request: Request) -> Response {
         return refused(ScimError::TooLarge { what, got: query.len(), unit, limit: MAX_QUERY_BYTES });
     }
     let Some(peer) = parts.extensions.get::<Peer>() else { return refused(ScimError::Unauthorized) };
-    // Counted before the body is read, and until it is answered.
-    let Ok(_under_way) = carries.limits.admit(peer.address.ip().to_canonical(), Instant::now()) else {
-        return refused(ScimError::Busy);
-    };
-    let body = match bounded(body).await {
-        Ok(body) => body,
+    let (_held, body) = match carries.room.whole(peer.address.ip().to_canonical(), body).await {
+        Ok(whole) => whole,
         Err(refusal) => return refused(refusal),
-    };
-    let Ok(Ok(_place)) = tokio::time::timeout(PLACE_TIME, carries.places.acquire()).await else {
-        return refused(ScimError::Busy);
     };
     let carried = [header::CONTENT_TYPE, header::IF_MATCH, header::IF_NONE_MATCH];
     let request = v1::ScimRequest {
@@ -156,7 +183,7 @@ fn answered(answer: v1::ScimAnswer) -> Response {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use super::*;
 
@@ -174,5 +201,59 @@ mod tests {
         assert_eq!(bounded(Body::from(vec![b' '; MAX_BODY_BYTES])).await.unwrap().len(), MAX_BODY_BYTES);
         let error = bounded(Body::from(vec![b' '; MAX_BODY_BYTES + 1])).await.unwrap_err();
         assert_eq!(error.word(), "too_large");
+    }
+
+    fn never() -> Body {
+        Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>())
+    }
+
+    /// A body of which a byte comes each second, for ever.
+    fn trickling() -> Body {
+        Body::from_stream(futures::stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Some((Ok::<_, std::io::Error>(Bytes::from_static(b" ")), ()))
+        }))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_strangers_have_few_places_and_give_them_back() {
+        let (room, stranger) = (Room::default(), IpAddr::from([192, 0, 2, 7]));
+        let began = tokio::time::Instant::now();
+        let slow = [never(), trickling(), never(), trickling()].map(|body| {
+            let room = room.clone();
+            tokio::spawn(async move { room.whole(stranger, body).await })
+        });
+        // They have begun, and hold all that their address may.
+        tokio::task::yield_now().await;
+        let crowded = room.whole(stranger, Body::empty()).await.unwrap_err();
+        assert_eq!(crowded.word(), "busy");
+        // Others are answered meanwhile, in as many places as without them.
+        let other = IpAddr::from([198, 51, 100, 7]);
+        let (held, body) = room.whole(other, Body::from("{}")).await.unwrap();
+        assert_eq!((&body[..], room.answered.available_permits()), (&b"{}"[..], REQUESTS - 1));
+        drop(held);
+        assert_eq!(began.elapsed(), Duration::ZERO, "no one waited for them");
+        // A time that is long for a test and would be none to a stranger without a bound.
+        let all = tokio::time::timeout(Duration::from_secs(600), futures::future::join_all(slow));
+        for ended in all.await.unwrap_or_else(|_| panic!("slow bodies are waited for without end")) {
+            assert_eq!(ended.unwrap().unwrap_err().word(), "invalid_syntax");
+        }
+        assert_eq!(began.elapsed(), BODY_TIME);
+        assert_eq!(room.answered.available_permits(), REQUESTS);
+        room.whole(stranger, Body::from("{}")).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_waits_for_its_answers_place_and_not_for_ever() {
+        let (room, client) = (Room::default(), IpAddr::from([192, 0, 2, 7]));
+        let all = u32::try_from(REQUESTS).unwrap();
+        let taken = Arc::clone(&room.answered).acquire_many_owned(all).await.unwrap();
+        for _ in 0..2 * BOUNDS.at_a_time {
+            let began = tokio::time::Instant::now();
+            assert_eq!(room.whole(client, Body::empty()).await.unwrap_err().word(), "busy");
+            assert_eq!(began.elapsed(), PLACE_TIME);
+        }
+        drop(taken);
+        room.whole(client, Body::empty()).await.unwrap();
     }
 }

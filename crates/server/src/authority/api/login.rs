@@ -35,10 +35,9 @@ pub(crate) struct Service {
 
 impl Service {
     /// How people log in here, the preferred way first.
-    async fn login_methods(&self) -> Vec<String> {
+    fn login_methods(&self) -> Vec<String> {
         let mut methods = self.challenges.login_methods();
-        // A state that cannot be read is told of when it is needed.
-        if self.sso.offered().await.unwrap_or_default() {
+        if self.sso.is_offered() {
             let prefers_password = self.config.authentication.prefer == PreferredLogin::Password;
             let place = match methods.first().map(String::as_str) {
                 Some("passkey") => 1,
@@ -65,7 +64,7 @@ impl Login for Service {
             time: Some(convert::time_to_proto(OffsetDateTime::now_utc())),
             suite: self.issuance.authorities().suite().name().to_owned(),
             fips: in_fips_mode(),
-            login_methods: self.login_methods().await,
+            login_methods: self.login_methods(),
         }))
     }
 

@@ -369,7 +369,7 @@ impl Challenges {
     }
 
     /// That a user is as they were read, for a transaction.
-    pub(super) fn user_as_read(user: &UserName, revision: u64) -> Op {
+    pub(crate) fn user_as_read(user: &UserName, revision: u64) -> Op {
         Op::Check { key: format!("{}/{user}", UserRecord::KIND), revision }
     }
 }

@@ -32,6 +32,19 @@ pub(crate) fn person_key(issuer: &str, subject: &str) -> String {
     hash_of(&format!("{issuer}\0{subject}"))
 }
 
+/// What a person's mapping looked at when they logged in, where it reads the groups of a SCIM client, too: under the key of the
+/// person's record, as long as they are a user. With it the roles are known again when the groups change.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SaidRecord {
+    pub(crate) claims: serde_json::Map<String, serde_json::Value>,
+    /// The claims that were there and did not count, since the provider has not verified them.
+    pub(crate) unverified: Vec<String>,
+}
+
+impl Kind for SaidRecord {
+    const KIND: &'static str = "sso_said";
+}
+
 /// Whose a user name is, under the name.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct NameRecord {
@@ -57,6 +70,9 @@ pub(crate) async fn forgotten(
     let mut steps: Vec<Op> = removed(name.as_str(), &owner.value).map_err(failed)?.into();
     if let Some(person) = store.get::<PersonRecord>(&owner.value.person, now).await.map_err(failed)? {
         steps.extend(removed(&person.name, &person.value).map_err(failed)?);
+    }
+    if let Some(said) = store.get::<SaidRecord>(&owner.value.person, now).await.map_err(failed)? {
+        steps.extend(removed(&said.name, &said.value).map_err(failed)?);
     }
     Ok(steps)
 }

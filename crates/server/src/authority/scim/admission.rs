@@ -1,10 +1,13 @@
 //! Who may log in by a connector that is provisioned: a person whom its SCIM client says to be active.
 
+use std::collections::BTreeSet;
+
 use sallyport_access::{ResourceName, UserName};
-use sallyport_scim::Kind;
+use sallyport_scim::{BackendError, Kind};
 use sallyport_store::{Op, typed};
 use time::OffsetDateTime;
 use tonic::Status;
+use uuid::Uuid;
 
 use super::provisioning::Provisioning;
 use super::records::{
@@ -19,8 +22,8 @@ use crate::authority::storage::storage;
 pub(crate) enum Admission {
     /// Nothing: the connector has no SCIM client.
     NotProvisioned,
-    /// They may. The steps tie the person, and the user that they become here, to the client's user.
-    Active(Vec<Op>),
+    /// They may. The steps tie the person, and the user that they become here, to the client's user, which is in these groups.
+    Active { steps: Vec<Op>, groups: BTreeSet<String> },
     /// They may not.
     Refused,
 }
@@ -29,7 +32,8 @@ impl Provisioning {
     /// Whether a person, by the key of their record, may log in by a connector as `user`, whom the provider calls `called` now. The
     /// name finds the client's user for a person who is none yet. From then on the two are one: names change, at many providers by
     /// the person's own hand, and a name alone would let one whom the client has deactivated in as a colleague. The caller holds what
-    /// `Identities::change` gives, and makes the steps with the user, so that none who leaves at this moment is forgotten.
+    /// [`Self::steady`] and `Identities::change` give, and makes the steps with the user: no client's word comes in between, so that
+    /// none who leaves at this moment is forgotten, and no group counts that the person has left.
     pub(crate) async fn admission(
         &self,
         connector: &ResourceName,
@@ -65,6 +69,8 @@ impl Provisioning {
         {
             return Ok(Admission::Refused);
         }
+        let id = Uuid::parse_str(&owner.id)
+            .map_err(|_| Status::internal("a provisioned user has no identifier"))?;
         let below = link_key(connector, &owner.id);
         let link = typed::put(&format!("{below}/{user}"), &ScimLinkRecord { user: user.clone() }, None);
         let mut steps = vec![link.map_err(failed)?];
@@ -74,6 +80,13 @@ impl Provisioning {
             let record = ScimBindingRecord { id: owner.id };
             steps.push(typed::create(&of_person, &record, None).map_err(failed)?);
         }
-        Ok(Admission::Active(steps))
+        let groups = self.known(connector).await.map_err(unread)?.members.names_of(id);
+        Ok(Admission::Active { steps, groups })
     }
+}
+
+/// What clients have said could not be read: the failure of a call that is none of a client's.
+fn unread(error: BackendError) -> Status {
+    tracing::error!(error = %crate::ServerError::chain(&error), "what a SCIM client has said cannot be read");
+    Status::internal("the groups of the person cannot be read; the authority's log says why")
 }

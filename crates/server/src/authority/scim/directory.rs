@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use async_trait::async_trait;
 use sallyport_access::{ResourceName, UserName};
 use sallyport_audit::{Code, Event};
-use sallyport_scim::{Backend, BackendError, Draft, Each, Kind, Narrow, Resource, fold};
+use sallyport_scim::{Backend, BackendError, Draft, Each, EachMember, Kind, Narrow, Resource, fold};
 use sallyport_store::{Op, StoreError, Stored, typed};
 use time::OffsetDateTime;
 use tonic::Status;
@@ -14,12 +14,13 @@ use uuid::Uuid;
 use super::held::Held;
 use super::provisioning::Provisioning;
 use super::records::{
-    ScimBindingRecord, ScimLinkRecord, ScimNameRecord, ScimPersonRecord, ScimRecord, kind_key, link_key,
-    name_key, of_person, of_resource, resource_key,
+    ScimBindingRecord, ScimLinkRecord, ScimNameRecord, ScimPersonRecord, ScimRecord, link_key, name_key,
+    of_person, of_resource, resource_key,
 };
 use crate::authority::caller::Caller;
 use crate::authority::identities::origins::person_key;
 use crate::authority::records::UserRecord;
+use crate::authority::sso::document::Connector;
 use crate::authority::sso::records::ConnectorRecord;
 use crate::authority::storage::{PAGE, removed};
 
@@ -29,21 +30,27 @@ pub(super) const RESOURCES: usize = if cfg!(test) { 3 } else { 100 };
 /// What a SCIM client of a connector reaches.
 #[derive(Debug)]
 pub(super) struct Directory<'a> {
-    scim: &'a Provisioning,
-    connector: &'a ResourceName,
-    client: &'a Caller,
+    pub(super) scim: &'a Provisioning,
+    pub(super) connector: &'a ResourceName,
+    pub(super) client: &'a Caller,
 }
 
 /// What the end of users takes.
 #[derive(Default)]
-struct Ended {
-    steps: Vec<Op>,
-    events: Vec<Event>,
-    /// Where among the steps each user's end is.
-    users: Vec<(usize, UserName)>,
+pub(super) struct Ended {
+    pub(super) steps: Vec<Op>,
+    pub(super) events: Vec<Event>,
+    /// Where among the steps the change of each user is.
+    pub(super) users: Vec<(usize, After)>,
 }
 
-fn state(error: StoreError) -> BackendError {
+/// What becomes of a user.
+pub(super) enum After {
+    Gone(UserName),
+    Changed(UserRecord),
+}
+
+pub(super) fn state(error: StoreError) -> BackendError {
     match error {
         StoreError::Conflict { .. } | StoreError::Exists { .. } | StoreError::NotFound { .. } => {
             BackendError::Changed
@@ -52,7 +59,7 @@ fn state(error: StoreError) -> BackendError {
     }
 }
 
-fn failed(status: Status) -> BackendError {
+pub(super) fn failed(status: Status) -> BackendError {
     BackendError::Failed(Box::new(status))
 }
 
@@ -61,7 +68,11 @@ impl<'a> Directory<'a> {
         Self { scim, connector, client }
     }
 
-    async fn stored(&self, kind: Kind, id: &str) -> Result<Option<Stored<ScimRecord>>, BackendError> {
+    pub(super) async fn stored(
+        &self,
+        kind: Kind,
+        id: &str,
+    ) -> Result<Option<Stored<ScimRecord>>, BackendError> {
         // An identifier is one of ours, and no part of another key.
         if Uuid::parse_str(id).is_err() {
             return Ok(None);
@@ -75,47 +86,18 @@ impl<'a> Directory<'a> {
         self.stored(kind, id).await?.ok_or_else(missing)
     }
 
-    /// Shows every resource of a kind.
-    async fn every(&self, kind: Kind, each: &mut Each<'_>) -> Result<(), BackendError> {
+    /// How much the connector may hold. The caller holds `changing`.
+    async fn max_people(&self) -> Result<usize, BackendError> {
+        Ok(self.written().await?.max_people)
+    }
+
+    /// The connector as it is written: it was not removed since the request's token was looked at. The caller holds `changing`.
+    pub(super) async fn written(&self) -> Result<Connector, BackendError> {
         let now = OffsetDateTime::now_utc();
-        let below = kind_key(self.connector, kind);
-        let mut after = None::<String>;
-        loop {
-            let page = self.scim.store.list_below::<ScimRecord>(&below, after.as_deref(), RESOURCES, now);
-            let page = page.await.map_err(state)?;
-            let Some(last) = page.last() else { return Ok(()) };
-            after = Some(last.name.clone());
-            page.iter().for_each(|stored| each(&stored.value.resource));
-        }
-    }
-
-    /// What there is. The caller holds `changing`.
-    async fn held(&self) -> Result<Held, BackendError> {
-        if let Some(known) = self.scim.counts.lock().get(self.connector) {
-            return Ok(*known);
-        }
-        let (mut held, mut failed) = (Held::default(), None);
-        for kind in Kind::ALL {
-            let mut count = |resource: &Resource| match Held::of(resource) {
-                Ok(one) => held = held.with(one),
-                Err(error) => failed = Some(error),
-            };
-            self.every(*kind, &mut count).await?;
-        }
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        self.scim.counts.lock().insert(self.connector.clone(), held);
-        Ok(held)
-    }
-
-    /// Notes what there is after a change; where that failed, it is counted anew.
-    fn hold(&self, held: Held, made: &Result<(), BackendError>) {
-        let mut counts = self.scim.counts.lock();
-        match made {
-            Ok(()) => counts.insert(self.connector.clone(), held),
-            Err(_) => counts.remove(self.connector),
-        };
+        let written = self.scim.store.get::<ConnectorRecord>(self.connector.as_str(), now).await;
+        let written = written.map_err(state)?;
+        let written = written.ok_or_else(|| failed(Status::not_found("the connector was removed")))?;
+        Connector::parse(&written.value.yaml).map_err(|error| BackendError::Failed(Box::new(error)))
     }
 
     /// That a user may have a name: no other user of a client has it, nor one of the cluster that did not come by this connector.
@@ -134,7 +116,7 @@ impl<'a> Directory<'a> {
     }
 
     /// Whether a user of the cluster came by this connector.
-    fn is_ours(&self, user: &UserRecord) -> bool {
+    pub(super) fn is_ours(&self, user: &UserRecord) -> bool {
         user.origin.as_ref().is_some_and(|origin| origin.connector == self.connector.as_str())
     }
 
@@ -247,7 +229,7 @@ impl<'a> Directory<'a> {
             .field("name", name.to_string())
             .field("id", id.to_owned())
             .field("ended_logins", logins.events.len());
-        ended.users.push((ended.steps.len(), name.clone()));
+        ended.users.push((ended.steps.len(), After::Gone(name.clone())));
         ended.steps.push(typed::delete::<UserRecord>(name.as_str(), Some(user.revision)));
         ended.steps.extend(logins.steps);
         ended.events.push(event);
@@ -265,16 +247,6 @@ impl<'a> Directory<'a> {
         let binding = ScimBindingRecord { id: id.to_owned() };
         steps.extend(removed(&of_person, &binding).map_err(state)?);
         Ok(steps)
-    }
-
-    /// That the connector was not removed since the request's token was looked at. The caller holds `changing`.
-    async fn is_written(&self) -> Result<(), BackendError> {
-        let now = OffsetDateTime::now_utc();
-        let written = self.scim.store.get::<ConnectorRecord>(self.connector.as_str(), now).await;
-        match written.map_err(state)? {
-            Some(_) => Ok(()),
-            None => Err(failed(Status::not_found("the connector was removed"))),
-        }
     }
 
     fn told(&self, resource: &Resource, what: &'static str) -> Event {
@@ -295,9 +267,19 @@ impl<'a> Directory<'a> {
     /// Makes the steps of a change, with the end of users that it has, and puts both on record.
     async fn make(
         &self,
-        mut steps: Vec<Op>,
+        steps: Vec<Op>,
         ended: Ended,
         event: Event,
+        now: OffsetDateTime,
+    ) -> Result<(), BackendError> {
+        self.commit(steps, ended, Some(event), now).await
+    }
+
+    pub(super) async fn commit(
+        &self,
+        mut steps: Vec<Op>,
+        ended: Ended,
+        event: Option<Event>,
         now: OffsetDateTime,
     ) -> Result<(), BackendError> {
         let first = steps.len();
@@ -312,9 +294,12 @@ impl<'a> Directory<'a> {
         let revisions = made.map_err(state)?;
         for (at, user) in ended.users {
             let revision = revisions.get(first + at).copied().unwrap_or_default();
-            self.scim.identities.remove_user(&user, revision);
+            match user {
+                After::Gone(name) => self.scim.identities.remove_user(&name, revision),
+                After::Changed(user) => self.scim.identities.put_user(user, revision),
+            }
         }
-        let mut events = vec![event];
+        let mut events = Vec::from_iter(event);
         events.extend(ended.events);
         if is_end {
             self.scim.policy.refresh_after("lock").await.map_err(failed)?;
@@ -350,26 +335,41 @@ impl Backend for Directory<'_> {
             }
             return Ok(());
         }
-        self.every(kind, each).await
+        self.scim.every(self.connector, kind, each).await
+    }
+
+    async fn groups_with(
+        &self,
+        members: &BTreeSet<String>,
+        each: &mut EachMember<'_>,
+    ) -> Result<(), BackendError> {
+        let _unchanged = self.scim.changing.read().await;
+        let known = self.scim.known(self.connector).await?;
+        known.members.show(members, each);
+        Ok(())
     }
 
     async fn create(&self, mut draft: Draft, now: OffsetDateTime) -> Result<Resource, BackendError> {
         let _changing = self.scim.changing.write().await;
-        self.is_written().await?;
+        let max_people = self.max_people().await?;
         if let Some(name) = draft.user_name() {
             self.is_free(name, None).await?;
         }
         self.name_members(&mut draft).await?;
         let id = Uuid::now_v7().to_string();
         let resource = Resource { id, draft, created: now, modified: now, revision: 1 };
-        let before = self.held().await?;
-        let held = before.with(Held::of(&resource)?).instead_of(before, resource.draft.kind())?;
+        let known = self.scim.known(self.connector).await?;
+        let held = known.held.with(Held::of(&resource)?);
+        let held = held.instead_of(known.held, resource.draft.kind(), max_people)?;
         let mut steps = self.rename(&resource.id, None, resource.draft.user_name())?;
         steps.push(typed::create(&self.key(&resource), &Self::record(&resource), None).map_err(state)?);
         let (told, at) = (self.told(&resource, "created"), OffsetDateTime::now_utc());
-        let made = self.make(steps, Ended::default(), told, at).await;
-        self.hold(held, &made);
-        made.map(|()| resource)
+        let mut known = self.scim.out(self.connector, known);
+        known.held = held;
+        known.members.note(None, Some(&resource));
+        self.make(steps, Ended::default(), told, at).await?;
+        self.scim.keep(self.connector, known);
+        Ok(resource)
     }
 
     async fn replace(
@@ -399,17 +399,27 @@ impl Backend for Directory<'_> {
         };
         let (was, is) = (before.draft.is_active(), resource.draft.is_active());
         let is_end = resource.draft.kind() == Kind::User && !is;
-        let known = self.held().await?;
-        let held = known.without(Held::of(before)?).with(Held::of(&resource)?);
+        let known = self.scim.known(self.connector).await?;
+        let held = known.held.without(Held::of(before)?).with(Held::of(&resource)?);
         // No bound keeps a client from saying that a user has left.
-        let held = if is_end { held } else { held.instead_of(known, resource.draft.kind())? };
+        let held = match is_end {
+            true => held,
+            false => {
+                let max_people = self.max_people().await?;
+                held.instead_of(known.held, resource.draft.kind(), max_people)?
+            }
+        };
+        let leaving = self.leaving(&known.members, before, Some(&resource)).await?;
         // None logs in while it is said that they may not.
-        let _steady = match is_end || was != is {
+        let _steady = match is_end || was != is || !leaving.is_empty() {
             true => Some(self.scim.identities.change().await),
             false => None,
         };
         let at = OffsetDateTime::now_utc();
-        let mut ended = Ended::default();
+        let mut known = self.scim.out(self.connector, known);
+        known.held = held;
+        known.members.note(Some(before), Some(&resource));
+        let mut ended = self.without_roles(&known.members, leaving, at).await?;
         if is_end {
             let why = "the identity provider says that the user is not active";
             self.end(id, before.draft.user_name(), why, at, &mut ended).await?;
@@ -422,9 +432,9 @@ impl Backend for Directory<'_> {
             (false, true) => "activated",
             _ => "changed",
         };
-        let made = self.make(steps, ended, self.told(&resource, what), at).await;
-        self.hold(held, &made);
-        made.map(|()| resource)
+        self.make(steps, ended, self.told(&resource, what), at).await?;
+        self.scim.keep(self.connector, known);
+        Ok(resource)
     }
 
     async fn delete(
@@ -440,46 +450,50 @@ impl Backend for Directory<'_> {
         if revision.is_some_and(|revision| resource.revision != revision) {
             return Err(BackendError::Changed);
         }
+        let known = self.scim.known(self.connector).await?;
+        let mut held = known.held.without(Held::of(resource)?);
+        // Each group that it is in, as it is and as it becomes.
         let mut groups = Vec::new();
-        let (mut held, mut unread) = (self.held().await?.without(Held::of(resource)?), None);
-        self.every(Kind::Group, &mut |group: &Resource| {
+        let member = Uuid::parse_str(id).unwrap_or_default();
+        for (above, _) in known.members.groups_with(member) {
             // The group itself, where one is removed, goes with its own record.
-            if group.id == id || !group.draft.members().any(|member| member == id) {
-                return;
-            }
+            let group = match self.stored(Kind::Group, &above.to_string()).await? {
+                Some(group) if group.value.resource.id != id => group.value.resource,
+                _ => continue,
+            };
             let mut without = group.clone();
             without.draft.remove_member(id);
             without.revision = group.revision.saturating_add(1);
             without.modified = now;
-            match (Held::of(group), Held::of(&without)) {
-                (Ok(before), Ok(after)) => held = held.without(before).with(after),
-                (Err(error), _) | (_, Err(error)) => unread = Some(error),
-            }
-            groups.push(without);
-        })
-        .await?;
-        if let Some(error) = unread {
-            return Err(error);
+            held = held.without(Held::of(&group)?).with(Held::of(&without)?);
+            groups.push((group, without));
         }
+        let leaving = self.leaving(&known.members, resource, None).await?;
         // None logs in as a user who is about to go; the groups are read by then.
-        let _steady = match kind {
-            Kind::User => Some(self.scim.identities.change().await),
-            Kind::Group => None,
+        let _steady = match kind == Kind::User || !leaving.is_empty() {
+            true => Some(self.scim.identities.change().await),
+            false => None,
         };
         let at = OffsetDateTime::now_utc();
         let mut steps = vec![typed::delete::<ScimRecord>(&self.key(resource), Some(stored.revision))];
         steps.extend(self.rename(id, resource.draft.user_name(), None)?);
-        for group in &groups {
+        let mut known = self.scim.out(self.connector, known);
+        known.held = held;
+        known.members.note(Some(resource), None);
+        for (group, without) in &groups {
+            known.members.note(Some(group), Some(without));
+        }
+        for (_, group) in &groups {
             steps.push(typed::put(&self.key(group), &Self::record(group), None).map_err(state)?);
         }
-        let mut ended = Ended::default();
+        let mut ended = self.without_roles(&known.members, leaving, at).await?;
         if kind == Kind::User {
             steps.extend(self.unbound(id, at).await?);
             let (name, why) = (resource.draft.user_name(), "the identity provider removed the user");
             self.end(id, name, why, at, &mut ended).await?;
         }
-        let made = self.make(steps, ended, self.told(resource, "deleted"), at).await;
-        self.hold(held, &made);
-        made
+        self.make(steps, ended, self.told(resource, "deleted"), at).await?;
+        self.scim.keep(self.connector, known);
+        Ok(())
     }
 }

@@ -56,7 +56,7 @@ impl Provisioning {
 
     /// Forgets all that the client of a connector has made. The caller holds what [`Self::change`] gives, and has ended the tokens.
     pub(crate) async fn forget(&self, connector: &ResourceName, now: OffsetDateTime) -> Result<(), Status> {
-        self.counts.lock().remove(connector);
+        self.known.lock().remove(connector);
         self.sweep::<ScimTokenRecord>(connector, now, |_| Ok(Vec::new())).await?;
         let name = |record: &ScimRecord| {
             let draft = &record.resource.draft;

@@ -11,8 +11,11 @@ pub(crate) mod answering;
 mod directory;
 mod forgetting;
 mod held;
+mod known;
+mod members;
 pub(crate) mod provisioning;
 pub(crate) mod records;
+mod roles;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 mod tests;

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use sallyport_access::ResourceName;
 use sallyport_store::Store;
 
-use super::held::Held;
+use super::known::Known;
 use crate::authority::audit::journal::Journal;
 use crate::authority::config::AuthConfig;
 use crate::authority::gate::calls::Gate;
@@ -31,11 +31,16 @@ pub(crate) struct Provisioning {
     pub(super) logins: Arc<Logins>,
     /// Written while something that clients have said changes; taken before `Identities::change`.
     pub(super) changing: tokio::sync::RwLock<()>,
-    /// What each connector's client has here, once it was counted.
-    pub(super) counts: Mutex<BTreeMap<ResourceName, Held>>,
+    /// What each connector's client has here, once it was read.
+    pub(super) known: Mutex<BTreeMap<ResourceName, Arc<Known>>>,
 }
 
 impl Provisioning {
+    /// Keeps what clients have said as it is. Taken before `Identities::change`.
+    pub(crate) async fn steady(&self) -> tokio::sync::RwLockReadGuard<'_, ()> {
+        self.changing.read().await
+    }
+
     #[allow(clippy::too_many_arguments, reason = "each is one that it takes")]
     pub(crate) fn new(
         config: &Arc<AuthConfig>,
@@ -59,7 +64,7 @@ impl Provisioning {
             identities: Arc::clone(identities),
             logins: Arc::clone(logins),
             changing: tokio::sync::RwLock::new(()),
-            counts: Mutex::default(),
+            known: Mutex::default(),
         })
     }
 }

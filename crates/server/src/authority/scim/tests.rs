@@ -1,5 +1,7 @@
 //! A SCIM client and a person who logs in by the connector that it provisions.
 
+mod groups;
+
 use std::time::{Duration, Instant};
 
 use sallyport_access::{LockTarget, ResourceName, UserName};

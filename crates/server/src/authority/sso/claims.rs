@@ -4,14 +4,18 @@ use std::collections::BTreeSet;
 
 use sallyport_access::{RoleName, Traits, UserName};
 use sallyport_oidc::{Identity, Mapped, Outcome, Step};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::document::Connector;
 use super::error::{NoUserName, SsoError};
+use crate::authority::identities::origins::SaidRecord;
 
 /// The claim of a mail address, and what a provider says of it where it has verified it (Core §5.1).
 pub(super) const EMAIL: &str = "email";
 pub(super) const EMAIL_VERIFIED: &str = "email_verified";
+
+/// Under which mapping and templates find what the connector's SCIM client says. No provider's claim is called so here.
+const PROVISIONED: &str = "scim";
 
 /// Longest list of a message.
 const SHOWN: usize = 5;
@@ -26,6 +30,8 @@ pub(crate) struct Claims {
     pub(crate) userinfo: Option<Map<String, Value>>,
     /// What was fetched from where the token said that it is.
     pub(crate) fetched: Map<String, Value>,
+    /// The groups that the person is in, by the connector's SCIM client; none where it has none.
+    pub(crate) groups: Option<BTreeSet<String>>,
 }
 
 impl Claims {
@@ -46,6 +52,13 @@ impl Claims {
     /// address that people write into their own profile, or that another directory's administrator does, may be any person's. Also the
     /// claims that were left out by that.
     pub(super) fn counted(&self, connector: &Connector) -> (Map<String, Value>, BTreeSet<&'static str>) {
+        let (mut all, unverified) = self.said(connector);
+        provision(&mut all, self.groups.as_ref());
+        (all, unverified)
+    }
+
+    /// What the provider said of it alone.
+    fn said(&self, connector: &Connector) -> (Map<String, Value>, BTreeSet<&'static str>) {
         if connector.email_without_verification {
             return (self.all(), BTreeSet::new());
         }
@@ -61,6 +74,17 @@ impl Claims {
         let unverified =
             if dropped && !all.contains_key(EMAIL) { BTreeSet::from([EMAIL]) } else { BTreeSet::new() };
         (all, unverified)
+    }
+
+    /// What is kept of it, to know the roles again when the groups change: what the mapping looks at, where that reads groups, too.
+    pub(super) fn kept(&self, connector: &Connector) -> Option<SaidRecord> {
+        if !reads_groups(connector) {
+            return None;
+        }
+        let wanted = connector.mapping.claims();
+        let (mut claims, unverified) = self.said(connector);
+        claims.retain(|name, _| wanted.contains(name.as_str()));
+        Some(SaidRecord { claims, unverified: unverified.into_iter().map(str::to_owned).collect() })
     }
 
     /// Whether a claim is there.
@@ -95,6 +119,25 @@ fn also_elsewhere(all: &mut Map<String, Value>, names: &Value, sources: &Value) 
     }
 }
 
+/// Puts what the connector's SCIM client says in the place of all that is called so.
+fn provision(claims: &mut Map<String, Value>, groups: Option<&BTreeSet<String>>) {
+    claims.remove(PROVISIONED);
+    if let Some(groups) = groups {
+        claims.insert(PROVISIONED.to_owned(), json!({ "groups": groups }));
+    }
+}
+
+/// Whether a connector's mapping reads the groups of its SCIM client.
+pub(crate) fn reads_groups(connector: &Connector) -> bool {
+    connector.mapping.claims().contains(PROVISIONED)
+}
+
+/// The claims that a mapping or a template looks at and that the provider is asked for.
+pub(super) fn of_the_provider(mut wanted: BTreeSet<&str>) -> BTreeSet<&str> {
+    wanted.remove(PROVISIONED);
+    wanted
+}
+
 /// What a person gets here.
 #[derive(Debug, Clone)]
 pub(crate) struct Verdict {
@@ -111,7 +154,33 @@ pub(crate) struct Verdict {
 /// What the connector's mapping makes of what the provider said, with the roles that there are.
 pub(crate) fn judge(connector: &Connector, claims: &Claims, known: impl Fn(&str) -> bool) -> Verdict {
     let (all, unverified) = claims.counted(connector);
-    let mapped = connector.mapping.apply_without(&all, &unverified);
+    let Given { roles, unknown_roles, traits, mapped } = given(connector, &all, &unverified, known);
+    let name = match connector.username.single(&all) {
+        Some(text) => UserName::new(text).map_err(NoUserName::from),
+        None if connector.username.claims().any(|claim| unverified.contains(claim)) => {
+            Err(NoUserName::Unverified)
+        }
+        None => Err(NoUserName::Missing),
+    };
+    Verdict { roles, unknown_roles, traits, name, second_factor: second_factor(connector, claims), mapped }
+}
+
+/// What the mapping gives.
+#[derive(Debug)]
+pub(crate) struct Given {
+    pub(crate) roles: Vec<RoleName>,
+    unknown_roles: Vec<String>,
+    pub(crate) traits: Traits,
+    mapped: Mapped,
+}
+
+fn given(
+    connector: &Connector,
+    claims: &Map<String, Value>,
+    unverified: &BTreeSet<&str>,
+    known: impl Fn(&str) -> bool,
+) -> Given {
+    let mapped = connector.mapping.apply_without(claims, unverified);
     let (mut roles, mut unknown_roles) = (Vec::new(), Vec::new());
     for name in &mapped.roles {
         match RoleName::new(name.clone()) {
@@ -121,14 +190,27 @@ pub(crate) fn judge(connector: &Connector, claims: &Claims, known: impl Fn(&str)
     }
     let traits =
         mapped.traits.iter().map(|(name, values)| (name.clone(), values.iter().cloned().collect())).collect();
-    let name = match connector.username.single(&all) {
-        Some(text) => UserName::new(text).map_err(NoUserName::from),
-        None if connector.username.claims().any(|claim| unverified.contains(claim)) => {
-            Err(NoUserName::Unverified)
-        }
-        None => Err(NoUserName::Missing),
-    };
-    Verdict { roles, unknown_roles, traits, name, second_factor: second_factor(connector, claims), mapped }
+    Given { roles, unknown_roles, traits, mapped }
+}
+
+/// What a person gets by what was kept of their login, and by the groups that they are in now.
+pub(crate) fn judge_again(
+    connector: &Connector,
+    said: &SaidRecord,
+    groups: BTreeSet<String>,
+    known: impl Fn(&str) -> bool,
+) -> Given {
+    let mut claims = said.claims.clone();
+    provision(&mut claims, Some(&groups));
+    let unverified = said.unverified.iter().map(String::as_str).collect();
+    given(connector, &claims, &unverified, known)
+}
+
+impl Given {
+    /// As [`Verdict::told`].
+    pub(crate) fn told(&self) -> String {
+        told_all(&self.mapped, &self.unknown_roles)
+    }
 }
 
 /// Whether the provider has said that a second factor was used.
@@ -195,18 +277,22 @@ impl Verdict {
 
     /// The trace of the rules on one line.
     pub(crate) fn told(&self) -> String {
-        let rules = self.mapped.trace.iter().filter(|step| step.rule.is_some());
-        let mut lines: Vec<String> = rules.map(told).collect();
-        if !self.unknown_roles.is_empty() {
-            lines.push(format!("there are no roles {}", self.unknown_roles.join(", ")));
-        }
-        let more = lines.len().saturating_sub(2 * SHOWN);
-        lines.truncate(2 * SHOWN);
-        if more > 0 {
-            lines.push(format!("and {more} more"));
-        }
-        lines.join("; ")
+        told_all(&self.mapped, &self.unknown_roles)
     }
+}
+
+fn told_all(mapped: &Mapped, unknown_roles: &[String]) -> String {
+    let rules = mapped.trace.iter().filter(|step| step.rule.is_some());
+    let mut lines: Vec<String> = rules.map(told).collect();
+    if !unknown_roles.is_empty() {
+        lines.push(format!("there are no roles {}", unknown_roles.join(", ")));
+    }
+    let more = lines.len().saturating_sub(2 * SHOWN);
+    lines.truncate(2 * SHOWN);
+    if more > 0 {
+        lines.push(format!("and {more} more"));
+    }
+    lines.join("; ")
 }
 
 /// One line of the trace, for people.

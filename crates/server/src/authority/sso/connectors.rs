@@ -15,6 +15,7 @@ use sallyport_wire::v1;
 use time::OffsetDateTime;
 use tonic::Status;
 
+use super::claims::{Claims, Verdict, judge};
 use super::document::{ClientProof, Connector, KIND};
 use super::error::SsoError;
 use super::failure::Failure;
@@ -131,6 +132,7 @@ impl Connectors {
             self.end_users_of(caller, &name, why, now).await?;
         }
         let revisions = self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
+        self.policy.refresh_after(KIND).await?;
         let code = if before.is_some() { Code::ConnectorUpdated } else { Code::ConnectorCreated };
         let event = caller
             .event(code)
@@ -187,6 +189,7 @@ impl Connectors {
             self.remotes.lock().remove(&name);
         }
         self.store.backend().transact_urgent(steps, now).await.map_err(|error| storage(&error))?;
+        self.policy.refresh_after(KIND).await?;
         let event = caller
             .event(Code::ConnectorDeleted)
             .message(format!("{KIND}/{name}"))
@@ -206,6 +209,20 @@ impl Connectors {
         self.store.get::<ConnectorRecord>(name, now).await.map_err(|error| storage(&error))
     }
 
+    /// Whether a connector is stored under the name of this one, with the same issuer: what its SCIM client says is about the same
+    /// people.
+    pub(super) async fn is_of_the_same_people(
+        &self,
+        connector: &Connector,
+        now: OffsetDateTime,
+    ) -> Result<bool, Failure> {
+        let stored = self.stored(connector.name.as_str(), now).await.map_err(Failure::State)?;
+        let same = |stored: &Stored<ConnectorRecord>| {
+            Connector::parse(&stored.value.yaml).is_ok_and(|stored| stored.issuer == connector.issuer)
+        };
+        Ok(stored.is_some_and(|stored| same(&stored)))
+    }
+
     /// The step that fails unless a connector is as it is here when the transaction is made: what it gives is decided by what the
     /// provider said some time after the document was read.
     ///
@@ -223,6 +240,12 @@ impl Connectors {
         }
         let key = format!("{}/{}", ConnectorRecord::KIND, connector.name);
         Ok(Op::Check { key, revision: stored.revision })
+    }
+
+    /// What a connector's mapping makes of what is said of a person, with the roles that there are.
+    pub(super) fn judge(&self, connector: &Connector, said: &Claims) -> Verdict {
+        let cache = self.policy.cache();
+        judge(connector, said, |role| cache.roles.contains_key(role))
     }
 
     /// What a document alone cannot say of itself.

@@ -35,6 +35,7 @@ const SPEC: &[&str] = &[
     "logout",
     "mapping",
     "max_age",
+    "max_people",
     "private_key_jwt",
     "prompt",
     "provider_checks_second_factor",
@@ -61,6 +62,9 @@ const ALGORITHMS: [Algorithm; 2] = [Algorithm::Rs256, Algorithm::Es256];
 const LIFETIMES: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(30 * 86_400));
 const LIFETIME: Duration = Duration::from_secs(12 * 3600);
 const MAX_AGES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30 * 86_400));
+/// People of a SCIM client, at most.
+const PEOPLE: (usize, usize) = (1, 100_000);
+const MAX_PEOPLE: usize = 20_000;
 /// Longest text of a setting, in bytes, and most items of a list.
 const TEXT_BYTES: usize = 512;
 const ITEMS: usize = 100;
@@ -111,6 +115,8 @@ pub(crate) struct Connector {
     pub(crate) ca_file: Option<PathBuf>,
     /// Servers on the authority's own machine are asked without TLS.
     pub(crate) insecure_loopback: bool,
+    /// How many users a SCIM client may make.
+    pub(crate) max_people: usize,
     /// How long a person is a user here after a login.
     pub(crate) user_lifetime: Duration,
     /// The provider tells of logouts.
@@ -150,6 +156,7 @@ impl Connector {
             scopes: &self.scopes,
             redirect_urls: &self.redirect_urls,
             max_age: self.max_age.map(yaml::show),
+            max_people: (self.max_people != MAX_PEOPLE).then_some(self.max_people),
             acr_values: &self.acr_values,
             prompt: self.prompt,
             amr_is_second_factor: &self.second_factors,
@@ -215,6 +222,8 @@ struct Spec<'a> {
     redirect_urls: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     max_age: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_people: Option<usize>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     acr_values: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -296,6 +305,7 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Connector> {
         words(&spec, "acr_values", "write classes of logins, as the provider names them", problems);
     let redirect_urls = redirect_urls(&spec, insecure_loopback, problems);
     let max_age = spec.duration("max_age", MAX_AGES.0, MAX_AGES.1, problems);
+    let max_people = spec.count("max_people", PEOPLE.0, PEOPLE.1, problems);
     let prompt = spec.choice("prompt", &PROMPTS, problems);
     let checks = spec.boolean("provider_checks_second_factor", problems);
     let any_email = spec.boolean("email_without_verification", problems);
@@ -324,6 +334,7 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Connector> {
         allowed_hosts,
         ca_file,
         insecure_loopback,
+        max_people: max_people.unwrap_or(MAX_PEOPLE),
         user_lifetime: user_lifetime.unwrap_or(LIFETIME),
         back_channel_logout: logout,
     })

@@ -8,7 +8,6 @@ use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
 
-use super::claims::{Claims, Verdict, judge};
 use super::connectors::Connectors;
 use super::document::Connector;
 use super::error::SsoError;
@@ -25,12 +24,9 @@ use crate::authority::challenges::pages::{Browser, client};
 use crate::authority::challenges::records::{ChallengeRecord, Purpose, State};
 use crate::authority::records::UserRecord;
 use crate::authority::storage::{removed, storage};
-use crate::config::SecondFactor;
 
 /// Most connectors that the page shows.
 const BUTTONS: usize = 20;
-/// Longest trace in an event, in bytes.
-const TRACE: usize = 2000;
 
 /// Single sign-on at the login page.
 #[derive(Debug)]
@@ -54,8 +50,8 @@ impl SsoPages {
     }
 
     /// Whether people can log in here by single sign-on.
-    pub(crate) async fn offered(&self) -> Result<bool, Status> {
-        Ok(!self.connectors.all(OffsetDateTime::now_utc()).await?.is_empty())
+    pub(crate) fn is_offered(&self) -> bool {
+        self.connectors.policy.cache().single_sign_on
     }
 
     /// What a page shows of a login, and of a connector that is tried.
@@ -168,9 +164,8 @@ impl SsoPages {
             Ok(said) => said,
             Err(failure) => return Err(self.refused(browser, stored, &name, failure, now).await?),
         };
-        let verdict = self.judge(connector, &said);
-        let admitted = self.admit(browser, connector, &said, &verdict, now).await;
-        let Admitted { user, origin, second_factor } = match admitted {
+        let admitted = self.connectors.admit(&browser.caller, connector, &said, now).await;
+        let (Admitted { user, origin, second_factor }, verdict) = match admitted {
             Ok(admitted) => admitted,
             Err(failure) => {
                 self.connectors.lapse(&browser.caller, &said, &failure, now).await?;
@@ -188,7 +183,7 @@ impl SsoPages {
             .user(user.as_str())
             .field("second_factor", second_factor)
             .field("unknown_roles", verdict.unknown_roles.join(", "))
-            .field("trace", cut(&verdict.told()));
+            .field("trace", verdict.told());
         let event = with_origin(event, &name, &said.identity.issuer, &said.identity.subject);
         self.connectors.journal.record(vec![Challenges::named(event, stored)]).await?;
         let _changing = self.connectors.identities.steady().await;
@@ -203,23 +198,6 @@ impl SsoPages {
         self.challenges.login_proven(browser, stored, who, means, Vec::new(), now).await
     }
 
-    fn judge(&self, connector: &Connector, said: &Claims) -> Verdict {
-        let cache = self.connectors.policy.cache();
-        judge(connector, said, |role| cache.roles.contains_key(role))
-    }
-
-    async fn admit(
-        &self,
-        browser: &Browser,
-        connector: &Connector,
-        said: &Claims,
-        verdict: &Verdict,
-        now: OffsetDateTime,
-    ) -> Result<Admitted, Failure> {
-        verdict.admit(said, self.connectors.config.second_factor == SecondFactor::Required)?;
-        self.connectors.admit(&browser.caller, connector, said, verdict, now).await
-    }
-
     /// A connector that is tried: what came of it goes to the administrator, and nothing of it is kept but in the challenge.
     async fn finish_test(
         &self,
@@ -232,14 +210,9 @@ impl SsoPages {
     ) -> Result<v1::WebProven, Status> {
         let remote = Remote::new(tested(yaml)?);
         let said = self.connectors.claims(&remote, taken, answer, true, now).await;
-        let required = self.connectors.config.second_factor == SecondFactor::Required;
         let result = match said {
-            Ok(said) => {
-                let verdict = self.judge(remote.connector(), &said);
-                let would_be = match verdict.admit(&said, required) {
-                    Ok(()) => self.connectors.would_be(remote.connector(), &said, &verdict, now).await,
-                    Err(error) => Err(error.into()),
-                };
+            Ok(mut said) => {
+                let (verdict, would_be) = self.connectors.would_be(remote.connector(), &mut said, now).await;
                 passed(&said, &verdict, &would_be)
             }
             Err(failure) => failed(&failure),
@@ -302,7 +275,7 @@ impl SsoPages {
             Failure::Sso(error) => error,
         };
         let event = event
-            .message(cut(&ServerError::chain(error.as_ref())))
+            .message(ServerError::chain(error.as_ref()))
             .field("connector", connector.to_owned())
             .field("reason", error.word());
         let event = Challenges::named(event, stored);
@@ -318,12 +291,4 @@ impl SsoPages {
 /// The connector that is tried.
 pub(super) fn tested(yaml: &str) -> Result<Connector, Status> {
     Connector::parse(yaml).map_err(|error| Status::invalid_argument(error.to_string()))
-}
-
-fn cut(text: &str) -> String {
-    let mut end = text.len().min(TRACE);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.get(..end).unwrap_or_default().to_owned()
 }

@@ -3,13 +3,13 @@
 
 use sallyport_access::UserName;
 use sallyport_audit::{Code, Event};
-use sallyport_store::{Stored, typed};
+use sallyport_store::{Op, Stored, typed};
 use time::OffsetDateTime;
 
 use super::claims::{Claims, Verdict};
 use super::connectors::Connectors;
 use super::document::Connector;
-use super::error::SsoError;
+use super::error::{NoUserName, SsoError};
 use super::failure::{Failure, state};
 use super::records::{SessionRecord, session_key};
 use crate::authority::caller::Caller;
@@ -17,6 +17,7 @@ use crate::authority::identities::origins::{NameRecord, PersonRecord, person_key
 use crate::authority::records::{Origin, UserRecord};
 use crate::authority::resources::documents::user_yaml;
 use crate::authority::scim::admission::Admission;
+use crate::config::SecondFactor;
 
 /// Longest text of a subject in an event.
 const SHOWN: usize = 255;
@@ -44,7 +45,7 @@ impl Connectors {
         &self,
         connector: &Connector,
         key: &str,
-        verdict: &Verdict,
+        called: Result<UserName, NoUserName>,
         now: OffsetDateTime,
     ) -> Result<Whose, Failure> {
         let person = self.store.get::<PersonRecord>(key, now).await.map_err(|error| state(&error))?;
@@ -53,7 +54,7 @@ impl Connectors {
             Some(person) => person.value.user,
             None => {
                 let none = |reason| SsoError::NoName { template: connector.username.to_string(), reason };
-                let called = verdict.name.clone().map_err(none)?;
+                let called = called.map_err(none)?;
                 self.new_name(&called)?
             }
         };
@@ -79,22 +80,63 @@ impl Connectors {
             .map_err(|error| SsoError::NoName { template: folded.clone(), reason: error.into() })
     }
 
-    /// The name that a person would have, without making them a user.
-    ///
-    /// # Errors
-    /// As [`Self::admit`].
-    pub(super) async fn would_be(
+    /// What is so of a person whom a provider speaks of: their name here, and what the connector's SCIM client says of them. Their
+    /// groups are among the claims then. The caller holds what `Provisioning::steady` and `Identities::change` give.
+    async fn place(
         &self,
         connector: &Connector,
-        claims: &Claims,
-        verdict: &Verdict,
+        key: &str,
+        claims: &mut Claims,
         now: OffsetDateTime,
-    ) -> Result<UserName, Failure> {
-        let key = person_key(&claims.identity.issuer, &claims.identity.subject);
-        Ok(self.whose(connector, &key, verdict, now).await?.name)
+    ) -> Result<(Whose, Vec<Op>), Failure> {
+        let called = self.judge(connector, claims).name;
+        let whose = self.whose(connector, key, called.clone(), now).await?;
+        let called = called.ok();
+        let admission =
+            self.provisioning.admission(&connector.name, key, called.as_ref(), &whose.name, now).await;
+        match admission.map_err(Failure::State)? {
+            Admission::NotProvisioned => Ok((whose, Vec::new())),
+            Admission::Active { steps, groups } => {
+                claims.groups = Some(groups);
+                Ok((whose, steps))
+            }
+            Admission::Refused => {
+                let name = called.unwrap_or(whose.name).to_string();
+                Err(SsoError::NotProvisioned { connector: connector.name.to_string(), name }.into())
+            }
+        }
     }
 
-    /// Makes a person a user, or has their user be as the provider says now, until the connector's lifetime is over.
+    /// What a login by a connector would come to, and the name that the person would have, without making them a user.
+    pub(crate) async fn would_be(
+        &self,
+        connector: &Connector,
+        claims: &mut Claims,
+        now: OffsetDateTime,
+    ) -> (Verdict, Result<UserName, Failure>) {
+        let _provisioned = self.provisioning.steady().await;
+        let _changing = self.identities.change().await;
+        let key = person_key(&claims.identity.issuer, &claims.identity.subject);
+        let name = match self.is_of_the_same_people(connector, now).await {
+            Ok(true) => self.place(connector, &key, claims, now).await.map(|(whose, _)| whose.name),
+            Ok(false) => {
+                let called = self.judge(connector, claims).name;
+                self.whose(connector, &key, called, now).await.map(|whose| whose.name)
+            }
+            Err(failure) => Err(failure),
+        };
+        let verdict = self.judge(connector, claims);
+        let admitted = verdict.admit(claims, self.factor_required());
+        (verdict, name.and_then(|name| Ok(admitted.map(|()| name)?)))
+    }
+
+    fn factor_required(&self) -> bool {
+        self.config.second_factor == SecondFactor::Required
+    }
+
+    /// Makes a person a user, or has their user be as the provider and the connector's SCIM client say now, until the connector's
+    /// lifetime is over. What the client says is read and used without a word of its in between: a group that it takes a person out of
+    /// gives nothing any more from its answer on, also to a login that was at the provider before.
     ///
     /// # Errors
     /// [`SsoError`]: no role, no name, or a name that is another's.
@@ -103,26 +145,19 @@ impl Connectors {
         caller: &Caller,
         connector: &Connector,
         claims: &Claims,
-        verdict: &Verdict,
         now: OffsetDateTime,
-    ) -> Result<Admitted, Failure> {
+    ) -> Result<(Admitted, Verdict), Failure> {
+        // Before what `Identities::change` gives, as everywhere.
+        let _provisioned = self.provisioning.steady().await;
         // No administrator makes a user of the name, or takes a role away, meanwhile.
         let _changing = self.identities.change().await;
         let key = person_key(&claims.identity.issuer, &claims.identity.subject);
-        let Whose { name, owner, before } = self.whose(connector, &key, verdict, now).await?;
         let connector_stands = self.connector_stands(connector, now).await?;
-        let called = verdict.name.as_ref().ok();
-        let admission = self.provisioning.admission(&connector.name, &key, called, &name, now).await;
-        let provisioned = match admission.map_err(Failure::State)? {
-            Admission::NotProvisioned => Vec::new(),
-            Admission::Active(steps) => steps,
-            Admission::Refused => {
-                let called = called.map_or_else(|| name.to_string(), ToString::to_string);
-                return Err(
-                    SsoError::NotProvisioned { connector: connector.name.to_string(), name: called }.into()
-                );
-            }
-        };
+        let mut claims = claims.clone();
+        let (Whose { name, owner, before }, provisioned) =
+            self.place(connector, &key, &mut claims, now).await?;
+        let verdict = self.judge(connector, &claims);
+        verdict.admit(&claims, self.factor_required())?;
         let expires = now + connector.user_lifetime;
         let origin = Origin {
             connector: connector.name.to_string(),
@@ -148,6 +183,9 @@ impl Connectors {
             last_login: now,
         };
         steps.push(typed::put(&key, &record, None).map_err(|error| state(&error))?);
+        if let Some(said) = claims.kept(connector) {
+            steps.push(typed::put(&key, &said, Some(expires)).map_err(|error| state(&error))?);
+        }
         steps.push(connector_stands);
         steps.extend(provisioned);
         if owner.is_none() {
@@ -186,7 +224,7 @@ impl Connectors {
         if !events.is_empty() {
             self.journal.record(events).await.map_err(Failure::State)?;
         }
-        Ok(Admitted { user: name, origin, second_factor: verdict.second_factor })
+        Ok((Admitted { user: name, origin, second_factor: verdict.second_factor }, verdict))
     }
 }
 

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-use super::claims::{Claims, EMAIL, EMAIL_VERIFIED, check_class};
+use super::claims::{Claims, EMAIL, EMAIL_VERIFIED, check_class, of_the_provider};
 use super::client::{Credential, form, prove};
 use super::document::{Connector, endpoint};
 use super::error::SsoError;
@@ -246,7 +246,8 @@ impl Remote {
         let IdToken { identity, claims, .. } = self
             .verified(now, |provider, keys| provider.verify(&tokens.id_token, keys, expected, now))
             .await?;
-        let mut claims = Claims { identity, token: claims, userinfo: None, fetched: Map::new() };
+        let mut claims =
+            Claims { identity, token: claims, userinfo: None, fetched: Map::new(), groups: None };
         check_class(&self.connector, &claims)?;
         if let (Some(url), Some(access)) = (&discovery.userinfo_endpoint, &tokens.access_token)
             && (everything || self.wanted().iter().any(|claim| !claims.has(claim)))
@@ -261,6 +262,7 @@ impl Remote {
     fn wanted(&self) -> BTreeSet<&str> {
         let mut wanted = self.connector.mapping.claims();
         wanted.extend(self.connector.username.claims());
+        let mut wanted = of_the_provider(wanted);
         if wanted.contains(EMAIL) && !self.connector.email_without_verification {
             wanted.insert(EMAIL_VERIFIED);
         }

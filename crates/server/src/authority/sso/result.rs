@@ -19,6 +19,7 @@ pub(super) fn passed(said: &Claims, verdict: &Verdict, would_be: &Result<UserNam
         "id_token": said.token,
         "userinfo": said.userinfo,
         "fetched": said.fetched,
+        "scim_groups": said.groups,
         "trace": verdict.mapped.trace,
         "told": verdict.mapped.trace.iter().map(told).collect::<Vec<_>>(),
         "roles": roles,

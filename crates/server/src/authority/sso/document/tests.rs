@@ -11,6 +11,7 @@ spec:
   scopes: [openid, groups]
   redirect_urls: ['https://a.example.com/web/sso/callback', 'https://b.example.com:8443/web/sso/callback']
   max_age: 8h
+  max_people: 500
   acr_values: ['urn:mace:incommon:iap:silver']
   prompt: select_account
   amr_is_second_factor: [mfa, hwk]
@@ -39,6 +40,7 @@ fn a_connector_survives_being_written() {
     let connector = Connector::parse(least).unwrap();
     assert_eq!(connector.title, "g");
     assert_eq!(connector.scopes, ["openid", "profile", "email"]);
+    assert_eq!(connector.max_people, 20_000);
     assert_eq!((connector.user_lifetime, connector.back_channel_logout), (LIFETIME, false));
     assert_eq!(Connector::parse(&connector.to_yaml()).unwrap(), connector);
 }

@@ -75,7 +75,7 @@ impl Site {
     }
 
     /// The document of a connector to the provider.
-    fn document(&self, name: &str, more: &str) -> String {
+    pub(in crate::authority) fn document(&self, name: &str, more: &str) -> String {
         let secret = self.directory.path().join("secret");
         private(&secret, "s3cr:t\n");
         let proof = match more.contains("private_key_jwt") {
@@ -136,6 +136,12 @@ impl Site {
         self.idp.says(person(subject, name, groups));
     }
 
+    /// What the provider has said of the person who logs in there, with whom nothing is done yet.
+    pub(in crate::authority) async fn said(&self) -> Claims {
+        let answer = self.answer(&self.begin().await);
+        self.claims(&answer).await.map_err(word).unwrap()
+    }
+
     /// One whole way through the provider, with the claims that it has been told.
     pub(in crate::authority) async fn log_in(&self) -> Result<(Admitted, Verdict), &'static str> {
         let answer = self.answer(&self.begin().await);
@@ -143,13 +149,13 @@ impl Site {
         self.admit(&claims, now()).await
     }
 
-    async fn admit(&self, claims: &Claims, now: OffsetDateTime) -> Result<(Admitted, Verdict), &'static str> {
+    pub(in crate::authority) async fn admit(
+        &self,
+        claims: &Claims,
+        now: OffsetDateTime,
+    ) -> Result<(Admitted, Verdict), &'static str> {
         let remote = self.remote().await;
-        let roles = self.authority.services.policy.cache();
-        let verdict = judge(remote.connector(), claims, |role| roles.roles.contains_key(role));
-        verdict.admit(claims, false).map_err(|error| error.word())?;
-        let admitted = self.connectors().admit(&CALLER, remote.connector(), claims, &verdict, now).await;
-        Ok((admitted.map_err(word)?, verdict))
+        self.connectors().admit(&CALLER, remote.connector(), claims, now).await.map_err(word)
     }
 }
 

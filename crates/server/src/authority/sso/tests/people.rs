@@ -274,13 +274,12 @@ async fn a_connector_that_changes_or_goes_ends_its_users_and_admits_none_by_what
     let answer = site.answer(&site.begin().await);
     let said = site.claims(&answer).await.map_err(word).unwrap();
     let remote = site.remote().await;
-    let verdict = judge(remote.connector(), &said, |_| true);
     let narrower = Connector::parse(&site.document("corp", "").replace("'ops-*'", "none")).unwrap();
     site.connectors().write(&Caller::LocalAdmin, narrower, Write::Replace).await.unwrap();
     assert!(site.login_ended(login) && site.user_stored("alice").await.is_none());
     // A login that was at the provider meanwhile.
     let late = async || {
-        let late = site.connectors().admit(&CALLER, remote.connector(), &said, &verdict, now()).await;
+        let late = site.connectors().admit(&CALLER, remote.connector(), &said, now()).await;
         late.map(drop).map_err(word)
     };
     assert_eq!(late().await.unwrap_err(), "connector_changed");

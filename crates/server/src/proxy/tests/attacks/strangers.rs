@@ -106,6 +106,33 @@ async fn strangers_with_oversized_bodies_keep_nobody_waiting() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_heads_are_cut_and_give_their_places_back() {
+    let limits = Limits { connections_per_address: 24, ..Limits::default() };
+    let rig = Rig::with(Limits { handshake_timeout: Duration::from_secs(3), ..limits }).await;
+    let mut held = Vec::new();
+    // All that one address gets.
+    while let Ok(mut stream) = rig.tls_to_proxy(None, &[alpn::HTTP11]).await {
+        stream.write_all(b"POST /scim/v2/Users HTTP/1.1\r\nHost: proxy\r\nAuthor").await.unwrap();
+        held.push(stream);
+        assert!(held.len() <= 64, "there is no bound");
+    }
+    assert!(held.len() > 8, "{}", held.len());
+    let cut = async {
+        for stream in &mut held {
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, cut).await.expect("slow heads are cut");
+    let back = async {
+        while rig.tls_to_proxy(None, &[alpn::HTTP11]).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, back).await.expect("their places are given back");
+    assert_eq!(ask(&rig, "GET", "/scim/v2/Users").await.0, 401);
+}
+
 /// One element of DER (X.690 §8.1).
 #[allow(clippy::cast_possible_truncation, reason = "what is made here is short")]
 fn der(tag: u8, content: &[u8]) -> Vec<u8> {
