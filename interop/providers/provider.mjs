@@ -4,7 +4,9 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import Provider from 'oidc-provider';
 
 const settings = JSON.parse(readFileSync(process.argv[2], 'utf8'));
-const { port, keys, redirect_uri, logout_uri, people, in_userinfo, client_keys } = settings;
+const { port, keys, redirect_uri, logout_uri, in_userinfo, client_keys, refresh } = settings;
+/** Who there is now: a test may change it while the provider runs. */
+const people = () => JSON.parse(readFileSync(process.argv[2], 'utf8')).people;
 
 /** The provider's key, kept in a file: another file is another key. */
 function key() {
@@ -21,7 +23,7 @@ const client = {
   client_id: 'sallyport',
   redirect_uris: [redirect_uri],
   response_types: ['code'],
-  grant_types: ['authorization_code'],
+  grant_types: refresh ? ['authorization_code', 'refresh_token'] : ['authorization_code'],
   backchannel_logout_uri: logout_uri,
   backchannel_logout_session_required: true,
 };
@@ -39,10 +41,13 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
   // By default it tells nothing to a server on loopback.
   fetch: (url, { dispatcher: _, ...options }) => globalThis.fetch(url, options),
   pkce: { required: () => true },
-  ttl: { AccessToken: 600, AuthorizationCode: 60, IdToken: 600, Interaction: 600, Session: 3600, Grant: 3600 },
+  // Without offline_access: they end with the session.
+  issueRefreshToken: () => refresh === true,
+  rotateRefreshToken: true,
+  ttl: { AccessToken: 600, AuthorizationCode: 60, IdToken: 600, Interaction: 600, Session: 3600, Grant: 3600, RefreshToken: 3600 },
   findAccount: (_, id) => ({
     accountId: id,
-    claims: () => ({ sub: id, preferred_username: people[id]?.name ?? id, groups: people[id]?.groups ?? [] }),
+    claims: () => ({ sub: id, preferred_username: people()[id]?.name ?? id, groups: people()[id]?.groups ?? [] }),
   }),
 });
 const failed = (where) => (_, error) => console.error(where, error?.name, error?.error_description ?? error?.message);

@@ -122,6 +122,10 @@ codes! {
     SsoLogoutRefused = "SP1052W", "sso.logout_refused";
     /// An administrator tried a connector with a login of theirs; nothing of it was kept.
     SsoTested = "SP1053I", "sso.tested";
+    /// An identity provider stands by a login no more, or gave no answer within the connector's grace: the login ended.
+    SsoLoginEnded = "SP1054W", "sso.login_ended";
+    /// An identity provider gave no answer about a login that can be used: it is asked again until the connector's grace is over.
+    SsoUnanswered = "SP1055W", "sso.unanswered";
 
     /// A token for a SCIM client was made.
     ScimTokenCreated = "SP1060I", "scim.token_created";

@@ -139,6 +139,32 @@ impl Provider {
         Ok(IdToken { identity, expires, authenticated, claims })
     }
 
+    /// Verifies a token that came with a refresh (Core §12.2): it is for the login whose nonce this is, and has it, if any. How long
+    /// ago the user logged in is not looked at again.
+    ///
+    /// # Errors
+    /// As [`Self::verify`]. Whose it is, is the caller's to compare.
+    pub fn verify_refreshed(
+        &self,
+        token: &str,
+        keys: &KeySet,
+        nonce: &str,
+        now: OffsetDateTime,
+    ) -> Result<IdToken, OidcError> {
+        let claims = self.authentic(token, keys, &["JWT", "JOSE"])?;
+        self.check_issuer(&claims)?;
+        let subject = subject(&claims)?;
+        self.check_audience(&claims)?;
+        let (expires, authenticated) = check_times(&claims, Expected { nonce, max_age: None }, now)?;
+        if claims.contains_key("nonce")
+            && !constant_time_eq(text(&claims, "nonce")?.as_bytes(), nonce.as_bytes())
+        {
+            return Err(OidcError::NonceMismatch);
+        }
+        let identity = Identity { issuer: self.issuer.clone(), subject: subject.to_owned() };
+        Ok(IdToken { identity, expires, authenticated, claims })
+    }
+
     /// Core §3.1.3.7 step 2.
     pub(crate) fn check_issuer(&self, claims: &Map<String, Value>) -> Result<(), OidcError> {
         let issuer = text(claims, "iss")?;

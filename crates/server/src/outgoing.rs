@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
@@ -62,6 +62,7 @@ pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     /// Of its type, the part before parameters, in lower case; empty where it names none.
     pub(crate) media_type: String,
+    pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
@@ -188,9 +189,10 @@ async fn read(
     let media_type = answer.headers().get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let media_type = media_type.and_then(|value| value.split(';').next()).unwrap_or_default();
     let media_type = media_type.trim().to_ascii_lowercase();
+    let headers = answer.headers().clone();
     let limit = if status.is_success() { bounds.body } else { bounds.refusal };
     if limit == 0 {
-        return Ok(Answer { status, media_type, body: Bytes::new() });
+        return Ok(Answer { status, media_type, headers, body: Bytes::new() });
     }
     let body = match Limited::new(answer.into_body(), limit).collect().await {
         Ok(body) => body.to_bytes(),
@@ -200,7 +202,7 @@ async fn read(
         }
         Err(source) => return Err(OutgoingError::Broken { address: endpoint.authority(), source }),
     };
-    Ok(Answer { status, media_type, body })
+    Ok(Answer { status, media_type, headers, body })
 }
 
 /// Reads a secret from a file of mode 0600, on no thread that serves connections: the file may be where nothing answers.

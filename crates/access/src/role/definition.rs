@@ -124,12 +124,14 @@ impl Verb {
 }
 
 /// What rules of the API may name besides the kinds of resource that sessions are with.
-const OTHER_RESOURCES: [&str; 13] = [
+const OTHER_RESOURCES: [&str; 15] = [
     "access",
     "ca",
     "certificate",
     "cluster",
     "event",
+    "github",
+    "gitlab",
     "lock",
     "oidc",
     "recording",

@@ -23,7 +23,13 @@ use crate::ui::{self, Format};
 /// Kinds of resource, as people type them.
 fn kinds() -> impl Iterator<Item = &'static str> {
     let resources = Kind::ALL.iter().map(|kind| kind.row().document);
-    ["role", "user", "token"].into_iter().chain(resources).chain(["lock", "session_policy", "oidc"])
+    ["role", "user", "token"].into_iter().chain(resources).chain([
+        "lock",
+        "session_policy",
+        "oidc",
+        "github",
+        "gitlab",
+    ])
 }
 
 #[derive(Debug, clap::Args)]

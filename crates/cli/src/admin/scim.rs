@@ -61,7 +61,7 @@ pub(super) async fn run(authority: &Authority, command: Scim) -> CliResult {
             let request = RemoveScimTokenRequest { connector: connector.clone(), name: name.clone() };
             let removed = authority.provisioning().remove_scim_token(request).await;
             removed.map_err(|status| CliError::from_status("end the token", &status))?;
-            ui::data(format!("Ended token {name} of oidc/{connector}."))
+            ui::data(format!("Ended token {name} of the connector {connector}."))
         }
     }
 }
@@ -82,7 +82,7 @@ async fn add(authority: &Authority, args: Add) -> CliResult {
     ui::data(format!("until  {expires}"))?;
     ui::say(format!(
         "Next, at the provider: set url and token of its SCIM provisioning. From now on only users that it has made, and that are active, \
-         log in by oidc/{}.",
+         log in by the connector {}.",
         args.connector
     ));
     Ok(())

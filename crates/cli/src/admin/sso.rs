@@ -73,7 +73,7 @@ async fn ls(authority: &Authority, format: Format) -> CliResult {
     ui::table(
         &["name", "title", "issuer", "redirect address", "tells of logouts"],
         rows,
-        "There is no single sign-on yet: sallyport admin create -f FILE, with kind: oidc",
+        "There is no single sign-on yet: sallyport admin create -f FILE, with kind: oidc, github or gitlab",
     )
 }
 

@@ -147,7 +147,6 @@ pub(crate) struct Services {
     pub(crate) sessions: Arc<LiveSessions>,
     pub(crate) recordings: Arc<Recordings>,
     pub(crate) accounts: Arc<Accounts>,
-    #[cfg(test)]
     pub(crate) connectors: Arc<Connectors>,
     pub(crate) reserve: Arc<DiskReserve>,
     pub(crate) api: Arc<Api>,
@@ -309,6 +308,7 @@ impl Services {
             &logins,
             &accounts,
             &provisioning,
+            &stop,
         );
         let sso_pages = SsoPages::new(&connectors, &challenges);
         let resources = Resources::new(
@@ -468,7 +468,6 @@ impl Services {
             sessions,
             recordings,
             accounts,
-            #[cfg(test)]
             connectors,
             reserve,
             api: Arc::new(api),
@@ -495,6 +494,7 @@ impl Services {
         tasks.spawn(Arc::clone(&self.issuance).make_the_others());
         self.rotations.resume_rotations().await;
         tasks.spawn(Arc::clone(&self.rotations).rotate_automatically());
+        tasks.spawn(Arc::clone(&self.connectors).ask_again());
     }
 }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use sallyport_access::{Identity, Principal, UserName};
 use sallyport_audit::Code;
-use sallyport_ca::{CaKind, CertificateKind, UserCertificates, check_accepted, issue_user};
+use sallyport_ca::{CaKind, CertificateKind, SKEW_ALLOWANCE, UserCertificates, check_accepted, issue_user};
 use sallyport_store::{Kind, Op, StoreError};
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
@@ -12,9 +12,10 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::authority::accounts::login::{Account, Accounts, LoginRefusal, WRONG, refusal};
-use crate::authority::accounts::means::Means;
+use crate::authority::accounts::means::{Means, Way};
 use crate::authority::accounts::second::SpentCode;
 use crate::authority::caller::Caller;
+use crate::authority::identities::grants::goes_with;
 use crate::authority::identities::logins::open_login;
 use crate::authority::issuance::issued::with_certificates;
 use crate::authority::records::{CredentialRecord, UserRecord};
@@ -56,6 +57,8 @@ pub(crate) enum Spends {
     Challenge {
         /// The step that uses it.
         used: Op,
+        /// Its record's name.
+        challenge: String,
         proven_at: OffsetDateTime,
     },
 }
@@ -89,11 +92,18 @@ impl Accounts {
                 self.spend_password(&user.name, credential, *revision, code.as_ref(), now).await?,
                 refusal(Status::unauthenticated(WRONG), "the same code twice at once"),
             ),
-            Spends::Challenge { used, proven_at } => {
+            Spends::Challenge { used, challenge, proven_at } => {
                 self.proof_stands(&user.name, by.factor.as_ref().map(|factor| factor.id), *proven_at, now)
                     .await?;
+                let mut steps = vec![used.clone()];
+                if by.way == Way::SingleSignOn {
+                    let until = issued.valid_before + SKEW_ALLOWANCE;
+                    let (store, user, id) = (&self.store, user.name.as_str(), identity.login_id);
+                    let grant = goes_with(store, challenge, user, id, until, now).await;
+                    steps.extend(grant.map_err(|error| storage(&error))?);
+                }
                 (
-                    vec![used.clone()],
+                    steps,
                     refusal(
                         Status::aborted("this login was used already; begin again: sallyport login"),
                         "the same challenge twice at once",

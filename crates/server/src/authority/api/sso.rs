@@ -13,8 +13,8 @@ use crate::authority::caller::{Caller, caller};
 use crate::authority::config::AuthConfig;
 use crate::authority::gate::calls::Gate;
 use crate::authority::gate::delegation::Delegation;
+use crate::authority::sso::connector::{ClientProof, Connector, KIND};
 use crate::authority::sso::connectors::Connectors;
-use crate::authority::sso::document::{ClientProof, Connector, KIND};
 use crate::authority::sso::pages::SsoPages;
 
 /// What administrators ask of single sign-on.

@@ -198,7 +198,11 @@ impl Challenges {
             user,
             user_revision: by.user_revision,
             by: by.means.clone(),
-            spends: Spends::Challenge { used: self.changed(stored, &next)?, proven_at: by.at },
+            spends: Spends::Challenge {
+                used: self.changed(stored, &next)?,
+                challenge: stored.name.clone(),
+                proven_at: by.at,
+            },
             until,
         };
         let allowed = self.may_log_in_so(&proven.user, &asked.redirect, now).map(drop);
@@ -263,8 +267,19 @@ mod tests {
     /// A kind that is new is sorted here: whether who may change it has headless logins.
     #[test]
     fn every_kind_is_administration_or_harmless() {
-        let mut sorted =
-            vec!["ca", "certificate", "cluster", "lock", "oidc", "role", "session_policy", "token", "user"];
+        let mut sorted = vec![
+            "ca",
+            "certificate",
+            "cluster",
+            "github",
+            "gitlab",
+            "lock",
+            "oidc",
+            "role",
+            "session_policy",
+            "token",
+            "user",
+        ];
         assert!(sorted.iter().all(|kind| !HARMLESS.contains(kind)));
         sorted.extend(HARMLESS);
         sorted.sort_unstable();

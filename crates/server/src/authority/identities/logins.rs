@@ -12,6 +12,7 @@ use tonic::Status;
 use uuid::Uuid;
 
 use crate::authority::caller::Caller;
+use crate::authority::identities::grants;
 use crate::authority::policy::Policy;
 use crate::authority::records::LockRecord;
 use crate::authority::storage::{PAGE, removed, storage};
@@ -90,6 +91,7 @@ impl Logins {
         message: &str,
         ended: &mut Ended,
     ) -> Result<(), Status> {
+        ended.steps.extend(grants::ended(login.login_id).map_err(|error| storage(&error))?);
         let target = LockTarget::LoginId(login.login_id);
         let until = login.valid_until + SKEW_ALLOWANCE;
         let lasts = |lock: &Lock| lock.target == target && lock.expires.is_none_or(|end| end >= until);

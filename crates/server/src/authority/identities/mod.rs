@@ -1,5 +1,6 @@
 //! Who there is: users, hosts, and the logins that are open.
 
+pub(crate) mod grants;
 pub(crate) mod known;
 pub(crate) mod logins;
 pub(crate) mod origins;

@@ -82,7 +82,7 @@ pub(crate) fn must_be_local(user: &UserRecord) -> Result<(), Status> {
     let Some(origin) = &user.origin else { return Ok(()) };
     Err(Status::failed_precondition(format!(
         "{} comes by single sign-on, which proves who they are and says their roles and traits at each login: change the mapping of \
-         oidc/{}, or remove the user",
+         its connector, {}, or remove the user",
         user.name, origin.connector
     )))
 }

@@ -19,11 +19,11 @@ use crate::authority::catalogue::kept::Kept as _;
 use crate::authority::hosts::server_document::document;
 use crate::authority::hosts::server_document::{NodeDocument, SUB_KIND};
 use crate::authority::records::{NodeRecord, Origin, TokenRecord, UserRecord};
-use crate::authority::sso::document::{Connector, KIND as CONNECTOR};
+use crate::authority::sso::connector::{Connector, KINDS as CONNECTORS};
 
 /// Kinds that the API knows.
 pub(crate) static KINDS: LazyLock<Vec<&str>> = LazyLock::new(|| {
-    let others = ["lock", "oidc", "role", "session_policy", "token", "user"].into_iter();
+    let others = ["github", "gitlab", "lock", "oidc", "role", "session_policy", "token", "user"].into_iter();
     let mut kinds: Vec<&str> = others.chain(Kind::ALL.iter().map(|kind| kind.row().document)).collect();
     kinds.sort_unstable();
     kinds
@@ -31,7 +31,7 @@ pub(crate) static KINDS: LazyLock<Vec<&str>> = LazyLock::new(|| {
 
 /// Kinds of documents, for a message; tokens are made without one.
 fn written_kinds() -> String {
-    let kinds: Vec<&str> = ["role", "user", "lock", "oidc"]
+    let kinds: Vec<&str> = ["role", "user", "lock", "oidc", "github", "gitlab"]
         .into_iter()
         .chain(Kind::ALL.iter().map(|kind| kind.row().document))
         .collect();
@@ -58,7 +58,7 @@ impl Document {
             Self::User(_) => "user",
             Self::Lock(_) => "lock",
             Self::SessionPolicy(_) => "session_policy",
-            Self::Connector(_) => CONNECTOR,
+            Self::Connector(connector) => connector.protocol.kind(),
             Self::Node(_) => "node",
             Self::Database(_) => Kind::Database.row().document,
             Self::Listed(listed) => listed.kind.row().document,
@@ -142,7 +142,7 @@ pub(crate) fn read(kind: &str, text: &Text) -> Result<Document, Status> {
         "session_policy" => {
             SessionPolicy::parse(text).map(|policy| Document::SessionPolicy(Box::new(policy))).map_err(wrong)
         }
-        CONNECTOR => {
+        _ if CONNECTORS.contains(&kind) => {
             Connector::parse(text).map(|connector| Document::Connector(Box::new(connector))).map_err(wrong)
         }
         "token" => Err(Status::invalid_argument("tokens are made with: sallyport admin tokens add")),

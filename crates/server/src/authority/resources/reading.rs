@@ -13,9 +13,9 @@ use crate::authority::records::{
 };
 use crate::authority::resources::documents::{node_yaml, resource, token_yaml, user_yaml};
 use crate::authority::resources::writing::Resources;
-use crate::authority::sso::document::KIND as CONNECTOR;
+use crate::authority::sso::connector::KINDS as CONNECTORS;
 use crate::authority::sso::records::ConnectorRecord;
-use crate::authority::storage::storage;
+use crate::authority::storage::{every, storage};
 
 fn is_listed(kind: &str) -> bool {
     Kind::of_document(kind).is_some_and(Kind::is_listed)
@@ -50,9 +50,9 @@ impl Resources {
                 let found = found.ok_or_else(missing)?;
                 Ok(resource(kind, name, found.revision, None, found.value.yaml))
             }
-            CONNECTOR => {
+            _ if CONNECTORS.contains(&kind) => {
                 let found = self.store.get::<ConnectorRecord>(name, now).await.map_err(failed)?;
-                let found = found.ok_or_else(missing)?;
+                let found = found.filter(|found| found.value.kind() == kind).ok_or_else(missing)?;
                 Ok(resource(kind, name, found.revision, None, found.value.yaml))
             }
             "user" => {
@@ -121,8 +121,12 @@ impl Resources {
                     found.push((one.name, resource));
                 }
             }
-            CONNECTOR => {
-                for one in self.store.list::<ConnectorRecord>(after, limit, now).await.map_err(failed)? {
+            _ if CONNECTORS.contains(&kind) => {
+                // Those of every kind are kept together, and there are few.
+                let all = every::<ConnectorRecord>(&self.store, now).await.map_err(failed)?;
+                let follows = |name: &str| after.is_none_or(|after| name > after);
+                let of_kind = all.into_iter().filter(|one| one.value.kind() == kind && follows(&one.name));
+                for one in of_kind.take(limit) {
                     let resource = resource(kind, &one.name, one.revision, None, one.value.yaml);
                     found.push((one.name, resource));
                 }

@@ -9,7 +9,7 @@ use tonic::Status;
 use crate::authority::caller::{Caller, shown};
 use crate::authority::records::{LockRecord, RoleRecord, SessionPolicyRecord, TokenRecord, UserRecord};
 use crate::authority::resources::writing::Resources;
-use crate::authority::sso::document::KIND as CONNECTOR;
+use crate::authority::sso::connector::KINDS as CONNECTORS;
 use crate::authority::storage::{PAGE, storage};
 
 impl Resources {
@@ -24,8 +24,8 @@ impl Resources {
         if kind == "user" {
             return self.accounts.delete_user(caller, name).await;
         }
-        if kind == CONNECTOR {
-            return self.connectors.delete(caller, name).await;
+        if CONNECTORS.contains(&kind) {
+            return self.connectors.delete(caller, kind, name).await;
         }
         // No user gets a role that is being removed.
         let _changing = match kind {

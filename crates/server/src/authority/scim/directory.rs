@@ -20,7 +20,7 @@ use super::records::{
 use crate::authority::caller::Caller;
 use crate::authority::identities::origins::person_key;
 use crate::authority::records::UserRecord;
-use crate::authority::sso::document::Connector;
+use crate::authority::sso::connector::Connector;
 use crate::authority::sso::records::ConnectorRecord;
 use crate::authority::storage::{PAGE, removed};
 

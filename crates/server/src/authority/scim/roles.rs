@@ -17,7 +17,7 @@ use super::records::{ScimPersonRecord, of_resource};
 use crate::authority::identities::origins::{PersonRecord, SaidRecord, person_key};
 use crate::authority::records::UserRecord;
 use crate::authority::sso::claims::{judge_again, reads_groups};
-use crate::authority::sso::document::Connector;
+use crate::authority::sso::connector::Connector;
 
 /// Users whose roles change in one transaction.
 const USERS: usize = if cfg!(test) { 3 } else { 100 };

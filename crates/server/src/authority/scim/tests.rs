@@ -18,7 +18,7 @@ use super::directory::Directory;
 use super::provisioning::Provisioning;
 use crate::authority::caller::{Caller, NOWHERE};
 use crate::authority::identities::logins::open_login;
-use crate::authority::sso::document::Connector;
+use crate::authority::sso::connector::Connector;
 use crate::authority::sso::tests::Site;
 use crate::authority::storage::Write;
 use crate::authority::streams::Line;
@@ -242,7 +242,7 @@ async fn nothing_of_a_client_outlives_its_connector() {
     assert_eq!(refused.code(), Code::FailedPrecondition);
     site.connect("corp", "").await;
 
-    connectors.delete(&Caller::LocalAdmin, "corp").await.unwrap();
+    connectors.delete(&Caller::LocalAdmin, "oidc", "corp").await.unwrap();
     assert_eq!(site.scim(&token, "GET", "/Users", &Value::Null).await.0, 401);
     assert_eq!(site.provisioning().list_tokens().await.unwrap().tokens.len(), 0);
     for kind in ["scim_token/", "scim_resource/", "scim_name/", "scim_link/", "scim_person/", "scim_binding/"]

@@ -48,7 +48,7 @@ impl Provisioning {
         let _changing = self.changing.write().await;
         if self.store.get::<ConnectorRecord>(connector.as_str(), now).await.map_err(failed)?.is_none() {
             return Err(Status::not_found(format!(
-                "there is no oidc/{connector}, whose users a SCIM client could provision; write the connector first: sallyport admin \
+                "there is no connector {connector}, whose users a SCIM client could provision; write the connector first: sallyport admin \
                  create -f FILE"
             )));
         }
@@ -58,7 +58,7 @@ impl Provisioning {
         }
         if self.tokens_of(&connector, now).await?.len() >= MOST_TOKENS {
             return Err(Status::failed_precondition(format!(
-                "oidc/{connector} has {MOST_TOKENS} tokens: remove those that are not used any more (sallyport admin scim token ls)"
+                "the connector {connector} has {MOST_TOKENS} tokens: remove those that are not used any more (sallyport admin scim token ls)"
             )));
         }
         let (secret, name, _) = fresh_token()?;

@@ -1,12 +1,14 @@
 //! What a provider has said of a person, and what that comes to here.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use sallyport_access::{RoleName, Traits, UserName};
 use sallyport_oidc::{Identity, Mapped, Outcome, Step};
 use serde_json::{Map, Value, json};
+use zeroize::Zeroizing;
 
-use super::document::Connector;
+use super::connector::Connector;
 use super::error::{NoUserName, SsoError};
 use crate::authority::identities::origins::SaidRecord;
 
@@ -32,6 +34,22 @@ pub(crate) struct Claims {
     pub(crate) fetched: Map<String, Value>,
     /// The groups that the person is in, by the connector's SCIM client; none where it has none.
     pub(crate) groups: Option<BTreeSet<String>>,
+    /// By what the provider can be asked again, where the connector wants that.
+    pub(crate) renewal: Option<Renewal>,
+}
+
+/// By what a provider is asked again whether a login stands.
+#[derive(Clone)]
+pub(crate) struct Renewal {
+    pub(crate) refresh_token: Zeroizing<String>,
+    /// Of the login's request: a token that comes later has the same, if any (OpenID Connect Core §12.2).
+    pub(crate) nonce: String,
+}
+
+impl fmt::Debug for Renewal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Renewal").finish_non_exhaustive()
+    }
 }
 
 impl Claims {
@@ -93,6 +111,35 @@ impl Claims {
         parts.into_iter().flatten().any(|part| part.get(claim).is_some_and(|value| !value.is_null()))
     }
 
+    /// With what the provider says now, where it says it. A part that it does not repeat stays as it was, but for claims that the part
+    /// which it does repeat has, or had and has no more: what is new hides what is old, and what was taken away comes back from no
+    /// older part.
+    pub(super) fn renewed(
+        mut self,
+        token: Option<Map<String, Value>>,
+        userinfo: Option<Map<String, Value>>,
+    ) -> Self {
+        if token.is_some() || userinfo.is_some() {
+            self.fetched = Map::new();
+        }
+        match (token, userinfo) {
+            (Some(token), Some(userinfo)) => (self.token, self.userinfo) = (token, Some(userinfo)),
+            (Some(token), None) => {
+                if let Some(old) = &mut self.userinfo {
+                    old.retain(|claim, _| !self.token.contains_key(claim) && !token.contains_key(claim));
+                }
+                self.token = token;
+            }
+            (None, Some(userinfo)) => {
+                let before = self.userinfo.take().unwrap_or_default();
+                self.token.retain(|claim, _| !before.contains_key(claim) && !userinfo.contains_key(claim));
+                self.userinfo = Some(userinfo);
+            }
+            (None, None) => {}
+        }
+        self
+    }
+
     /// The id of the session at the provider, for its logouts.
     pub(crate) fn session(&self) -> Option<&str> {
         self.token.get("sid").and_then(Value::as_str).filter(|id| !id.is_empty())
@@ -132,9 +179,14 @@ pub(crate) fn reads_groups(connector: &Connector) -> bool {
     connector.mapping.claims().contains(PROVISIONED)
 }
 
-/// The claims that a mapping or a template looks at and that the provider is asked for.
-pub(super) fn of_the_provider(mut wanted: BTreeSet<&str>) -> BTreeSet<&str> {
+/// The claims that a connector looks at, and that the provider is asked for.
+pub(super) fn wanted(connector: &Connector) -> BTreeSet<&str> {
+    let mut wanted = connector.mapping.claims();
+    wanted.extend(connector.username.claims());
     wanted.remove(PROVISIONED);
+    if wanted.contains(EMAIL) && !connector.email_without_verification {
+        wanted.insert(EMAIL_VERIFIED);
+    }
     wanted
 }
 

@@ -13,10 +13,11 @@ use sallyport_sal::custody::{Custody as _, SealedCustody, SealingKey};
 use sallyport_store::{Kind as _, Op, Store, Stored, typed};
 use sallyport_wire::v1;
 use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::claims::{Claims, Verdict, judge};
-use super::document::{ClientProof, Connector, KIND};
+use super::connector::{ClientProof, Connector, KIND};
 use super::error::SsoError;
 use super::failure::Failure;
 use super::provider::Remote;
@@ -51,6 +52,7 @@ pub(crate) struct Connectors {
     pub(super) logins: Arc<Logins>,
     pub(super) accounts: Arc<Accounts>,
     pub(super) provisioning: Arc<Provisioning>,
+    pub(super) stop: CancellationToken,
     /// Those that were used, with the revision of their documents: what is known of their providers is kept here.
     remotes: Mutex<BTreeMap<ResourceName, (u64, Arc<Remote>)>>,
 }
@@ -64,6 +66,7 @@ pub(super) fn key_name(connector: &ResourceName) -> String {
 fn gives_otherwise(before: &ConnectorRecord, connector: &Connector) -> bool {
     let Ok(before) = Connector::parse(&before.yaml) else { return true };
     before.issuer != connector.issuer
+        || before.protocol != connector.protocol
         || before.client_id != connector.client_id
         || before.mapping != connector.mapping
         || before.email_without_verification != connector.email_without_verification
@@ -82,6 +85,7 @@ impl Connectors {
         logins: &Arc<Logins>,
         accounts: &Arc<Accounts>,
         provisioning: &Arc<Provisioning>,
+        stop: &CancellationToken,
     ) -> Arc<Self> {
         Arc::new(Self {
             config: Arc::clone(config),
@@ -94,6 +98,7 @@ impl Connectors {
             logins: Arc::clone(logins),
             accounts: Arc::clone(accounts),
             provisioning: Arc::clone(provisioning),
+            stop: stop.clone(),
             remotes: Mutex::default(),
         })
     }
@@ -108,11 +113,18 @@ impl Connectors {
         self.delegation.must_administer(caller, write.method(), WRITE).await?;
         self.check(&connector).map_err(|error| Status::invalid_argument(ServerError::chain(&error)))?;
         let now = OffsetDateTime::now_utc();
-        let name = connector.name.to_string();
+        let (kind, name) = (connector.protocol.kind(), connector.name.to_string());
         let keys = self.key_steps(&connector, now).await?;
         // Before what `Identities::change` gives, as everywhere.
         let _provisioning = self.provisioning.change().await;
         let before = self.stored(&name, now).await?;
+        if let Some(other) = before.as_ref().map(|before| before.value.kind())
+            && (other != kind || matches!(write, Write::Create))
+        {
+            return Err(Status::already_exists(format!(
+                "{other}/{name} is there: choose another name, or change or remove it (sallyport admin rm {other}/{name})"
+            )));
+        }
         self.check_people(&connector, before.as_ref(), now).await?;
         let record = ConnectorRecord { yaml: connector.to_yaml() };
         let mut steps = vec![op(&name, &record, None, write).map_err(|error| storage(&error))?];
@@ -136,11 +148,11 @@ impl Connectors {
         let code = if before.is_some() { Code::ConnectorUpdated } else { Code::ConnectorCreated };
         let event = caller
             .event(code)
-            .message(format!("{KIND}/{name}"))
+            .message(format!("{kind}/{name}"))
             .field("name", name.clone())
             .field("yaml", record.yaml.clone());
         self.journal.record(vec![event]).await?;
-        Ok(resource(KIND, &name, revisions.first().copied().unwrap_or_default(), None, record.yaml))
+        Ok(resource(kind, &name, revisions.first().copied().unwrap_or_default(), None, record.yaml))
     }
 
     /// That a connector has the same people as before, or that nothing is left of what was said of others.
@@ -159,7 +171,7 @@ impl Connectors {
         }
         if self.provisioning.has_tokens(&connector.name, now).await? {
             return Err(Status::failed_precondition(format!(
-                "spec.issuer: what the SCIM client of {KIND}/{name} says is about the people of the issuer before; remove its tokens \
+                "spec.issuer: what the SCIM client of the connector {name} says is about the people of the issuer before; remove its tokens \
                  first (sallyport admin scim token rm), or write a connector of another name",
                 name = connector.name
             )));
@@ -169,14 +181,15 @@ impl Connectors {
 
     /// Removes a connector, with its SCIM client's tokens and all that the client has made, and with the users who came by it and their
     /// logins.
-    pub(crate) async fn delete(&self, caller: &Caller, name: &str) -> Result<(), Status> {
+    pub(crate) async fn delete(&self, caller: &Caller, kind: &str, name: &str) -> Result<(), Status> {
         self.delegation.must_administer(caller, "Admin.DeleteResource", WRITE).await?;
         let now = OffsetDateTime::now_utc();
-        let missing = || Status::not_found(format!("there is no {KIND} {}", shown(name)));
+        let missing = || Status::not_found(format!("there is no {kind} {}", shown(name)));
         // Before what `Identities::change` gives, as everywhere.
         let _provisioning = self.provisioning.change().await;
         let _changing = self.identities.change().await;
-        let before = self.stored(name, now).await?.ok_or_else(missing)?;
+        let before = self.stored(name, now).await?;
+        let before = before.filter(|before| before.value.kind() == kind).ok_or_else(missing)?;
         self.end_users_of(caller, name, "the connector of single sign-on was removed", now).await?;
         let mut steps = vec![typed::delete::<ConnectorRecord>(name, Some(before.revision))];
         if let Ok(name) = ResourceName::new(name) {
@@ -192,7 +205,7 @@ impl Connectors {
         self.policy.refresh_after(KIND).await?;
         let event = caller
             .event(Code::ConnectorDeleted)
-            .message(format!("{KIND}/{name}"))
+            .message(format!("{kind}/{name}"))
             .field("name", name.to_owned());
         self.journal.record_urgent(vec![event]).await?;
         match ResourceName::new(name) {

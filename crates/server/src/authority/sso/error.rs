@@ -111,12 +111,18 @@ pub(crate) enum SsoError {
     /// No rule of the mapping gives a role that there is.
     #[error("no rule of the mapping gives a role that there is: {trace}")]
     NoRoles { trace: String },
+    /// There is no way to ask the provider again.
+    #[error(
+        "the connector has refresh, and the provider gave no refresh token: allow the client the grant type refresh_token there, and ask \
+             for the scope by which it gives one (offline_access at most), or remove refresh"
+    )]
+    NoRefreshToken,
     /// The template of the user's name gives none.
     #[error("the template {template:?} gives no user name: {reason}")]
     NoName { template: String, reason: NoUserName },
     /// The connector's SCIM client does not say that they are active.
     #[error(
-        "oidc/{connector} is provisioned by SCIM, and its client has no active user {name:?}: assign the person to the application at \
+        "the connector {connector} is provisioned by SCIM, and its client has no active user {name:?}: assign the person to the application at \
              the provider, or have the connector's username template give what is its userName there"
     )]
     NotProvisioned { connector: String, name: String },
@@ -126,6 +132,21 @@ pub(crate) enum SsoError {
              connector's username template, or removes the other (sallyport admin rm user/{name})"
     )]
     NameTaken { name: String, owner: String },
+
+    /// An organisation at GitHub asks for its own single sign-on before the application sees what belongs to it.
+    #[error(
+        "the organisation {organization} asks for its own single sign-on before this application sees its teams{}: the person \
+             begins again and authorises the application for it",
+        at(url)
+    )]
+    OrganizationSso { organization: String, url: String },
+    /// GitHub says nothing of an organisation to this application.
+    #[error(
+        "GitHub does not say whether the person belongs to {organization}{}: an owner of it approves this application (Settings, \
+             Third-party Access), or organizations of the connector names it wrongly",
+        described(said)
+    )]
+    OrganizationHidden { organization: String, said: String },
 
     // The browser.
     /// No login awaits this answer: it was used, it is over, or there was none.
@@ -162,9 +183,12 @@ impl SsoError {
             Self::WrongClass { .. } => "wrong_class",
             Self::NoSecondFactor { .. } => "no_second_factor",
             Self::NoRoles { .. } => "no_roles",
+            Self::NoRefreshToken => "no_refresh_token",
             Self::NoName { .. } => "no_name",
             Self::NameTaken { .. } => "name_taken",
             Self::NotProvisioned { .. } => "not_provisioned",
+            Self::OrganizationSso { .. } => "organization_sso",
+            Self::OrganizationHidden { .. } => "organization_hidden",
             Self::NotAwaited => "not_awaited",
             Self::OtherBrowser => "other_browser",
             Self::Changed => "connector_changed",
@@ -181,6 +205,17 @@ impl SsoError {
             Self::NameTaken { name, .. } => {
                 return format!(
                     "your login at the provider is good, and the name {name} belongs to another user here; ask an administrator"
+                );
+            }
+            Self::OrganizationSso { organization, .. } => {
+                return format!(
+                    "the organisation {organization} at GitHub asks for its own single sign-on before your teams are seen here; begin \
+                     again, and authorise this application for {organization} when GitHub asks"
+                );
+            }
+            Self::OrganizationHidden { organization, .. } => {
+                return format!(
+                    "GitHub does not say whether you belong to the organisation {organization}; ask an administrator, or one of its owners"
                 );
             }
             Self::NotProvisioned { .. } => {
@@ -224,6 +259,10 @@ fn hint(status: StatusCode) -> &'static str {
     if status.is_redirection() { " (redirects are not followed: name the server itself)" } else { "" }
 }
 
+fn at(url: &str) -> String {
+    if url.is_empty() { String::new() } else { format!(" ({url})") }
+}
+
 fn described(description: &str) -> String {
     if description.is_empty() { String::new() } else { format!(" ({description})") }
 }
@@ -231,10 +270,16 @@ fn described(description: &str) -> String {
 /// What to set, by the error.
 fn fix(error: &str) -> &'static str {
     match error {
-        "invalid_client" => "check client_id and the client's secret or key at the provider",
+        "invalid_client" | "incorrect_client_credentials" => {
+            "check client_id and the client's secret or key at the provider"
+        }
         "invalid_grant" => {
             "the code was used or is too old, or the redirect address is another than the provider knows; start again"
         }
+        "bad_verification_code" => "the code was used or is too old; start again",
+        "redirect_uri_mismatch" => "give the application at GitHub the redirect address as its callback URL",
+        "unverified_user_email" => "the person verifies an address at GitHub first",
+        "application_suspended" => "GitHub has suspended the application; its page there says why",
         "unauthorized_client" => "allow this client the authorization code flow at the provider",
         "invalid_scope" => "allow this client the connector's scopes at the provider, or remove them here",
         "access_denied" => "the person refused, or has no access to this application at the provider",

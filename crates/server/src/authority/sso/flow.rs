@@ -9,8 +9,8 @@ use tonic::Status;
 
 use super::claims::Claims;
 use super::client::{Credential, form, secret};
+use super::connector::{ClientProof, Connector, Protocol};
 use super::connectors::{Connectors, key_name};
-use super::document::{ClientProof, Connector};
 use super::error::SsoError;
 use super::failure::{Failure, state};
 use super::provider::Remote;
@@ -78,11 +78,11 @@ impl Connectors {
         let connector = remote.connector();
         let redirect_url = connector.redirect_url(origin, &self.config.public_addr);
         let redirect_url = redirect_url.ok_or(SsoError::NoRedirect)?;
-        let discovery = remote.discovery(now).await?;
-        let attempt = Attempt::begin(&connector.issuer, now)?.named(discovery.names_itself);
+        let (endpoint, names_itself) = remote.authorization(now).await?;
+        let attempt = Attempt::begin(&connector.issuer, now)?.named(names_itself);
         let binding = random::bytes::<BINDING_BYTES>().map_err(|_| SsoError::NoRandomness)?;
         let binding = BASE64URL_NOPAD.encode(&binding);
-        let url = authorization_url(connector, &discovery.authorization_endpoint, &attempt, &redirect_url);
+        let url = authorization_url(connector, &endpoint, &attempt, &redirect_url);
         let (key, expires) = (hash_of(attempt.state()), attempt.expires());
         let under = Under {
             challenge: challenge.to_owned(),
@@ -168,7 +168,11 @@ impl Connectors {
     }
 
     /// What the connector proves this cluster with.
-    async fn credential(&self, connector: &Connector, now: OffsetDateTime) -> Result<Credential, Failure> {
+    pub(super) async fn credential(
+        &self,
+        connector: &Connector,
+        now: OffsetDateTime,
+    ) -> Result<Credential, Failure> {
         match &connector.proof {
             ClientProof::SecretFile(path) => {
                 self.check_file(path)?;
@@ -197,10 +201,14 @@ fn authorization_url(connector: &Connector, endpoint: &str, attempt: &Attempt, r
         ("redirect_uri", redirect_url),
         ("scope", scope.as_str()),
         ("state", attempt.state()),
-        ("nonce", attempt.nonce()),
         ("code_challenge", challenge.as_str()),
         ("code_challenge_method", "S256"),
     ];
+    members.push(match &connector.protocol {
+        // No account is made on the way: it would be in no team.
+        Protocol::GitHub(_) => ("allow_signup", "false"),
+        Protocol::OpenIdConnect | Protocol::GitLab => ("nonce", attempt.nonce()),
+    });
     members.extend(max_age.as_deref().map(|age| ("max_age", age)));
     members.extend((!classes.is_empty()).then_some(("acr_values", classes.as_str())));
     members.extend(connector.prompt.map(|prompt| ("prompt", prompt)));

@@ -8,8 +8,8 @@ use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
 
+use super::connector::Connector;
 use super::connectors::Connectors;
-use super::document::Connector;
 use super::error::SsoError;
 use super::failure::Failure;
 use super::flow::{Answer, Taken};
@@ -27,6 +27,8 @@ use crate::authority::storage::{removed, storage};
 
 /// Most connectors that the page shows.
 const BUTTONS: usize = 20;
+/// A grant outlasts the challenge that it came with: no login is opened without it.
+const GRANT_SLACK: time::Duration = time::Duration::minutes(1);
 
 /// Single sign-on at the login page.
 #[derive(Debug)]
@@ -195,7 +197,9 @@ impl SsoPages {
         }
         let means = Means { way: Way::SingleSignOn, factor: None, second_factor, user_verified: false };
         let who = (&record.value, record.revision);
-        self.challenges.login_proven(browser, stored, who, means, Vec::new(), now).await
+        let until = stored.value.expires + GRANT_SLACK;
+        let grant = self.connectors.grant_of(connector, &stored.name, &said, until, now)?;
+        self.challenges.login_proven(browser, stored, who, means, grant.into_iter().collect(), now).await
     }
 
     /// A connector that is tried: what came of it goes to the administrator, and nothing of it is kept but in the challenge.

@@ -7,8 +7,8 @@ use sallyport_store::{Op, Stored, typed};
 use time::OffsetDateTime;
 
 use super::claims::{Claims, Verdict};
+use super::connector::Connector;
 use super::connectors::Connectors;
-use super::document::Connector;
 use super::error::{NoUserName, SsoError};
 use super::failure::{Failure, state};
 use super::records::{SessionRecord, session_key};
@@ -34,10 +34,10 @@ pub(crate) struct Admitted {
 }
 
 /// The name that a person has or would get.
-struct Whose {
-    name: UserName,
+pub(super) struct Whose {
+    pub(super) name: UserName,
     owner: Option<Stored<NameRecord>>,
-    before: Option<Stored<UserRecord>>,
+    pub(super) before: Option<Stored<UserRecord>>,
 }
 
 impl Connectors {
@@ -82,7 +82,7 @@ impl Connectors {
 
     /// What is so of a person whom a provider speaks of: their name here, and what the connector's SCIM client says of them. Their
     /// groups are among the claims then. The caller holds what `Provisioning::steady` and `Identities::change` give.
-    async fn place(
+    pub(super) async fn place(
         &self,
         connector: &Connector,
         key: &str,
@@ -228,7 +228,13 @@ impl Connectors {
     }
 }
 
-fn told(caller: &Caller, code: Code, user: &UserRecord, expires: OffsetDateTime, ended: usize) -> Event {
+pub(super) fn told(
+    caller: &Caller,
+    code: Code,
+    user: &UserRecord,
+    expires: OffsetDateTime,
+    ended: usize,
+) -> Event {
     let event = caller
         .event(code)
         .message(format!("user/{}", user.name))

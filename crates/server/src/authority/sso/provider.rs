@@ -1,13 +1,8 @@
 //! The provider's side of a login: its documents and keys, which are kept, its token endpoint and its user information.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
-use http::{HeaderValue, Method, Request};
-use http_body_util::Full;
 use parking_lot::Mutex;
 use sallyport_oidc::{
     Answered, Discovery, Expected, IdToken, KeyCache, KeySet, LogoutToken, MAX_DISCOVERY_BYTES,
@@ -17,23 +12,20 @@ use serde_json::{Map, Value};
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-use super::claims::{Claims, EMAIL, EMAIL_VERIFIED, check_class, of_the_provider};
+use super::asking::{Asker, FORM, object, refused, said};
+use super::claims::{Claims, Renewal, check_class, wanted};
 use super::client::{Credential, form, prove};
-use super::document::{Connector, endpoint};
+use super::connector::{Connector, Protocol};
 use super::error::SsoError;
-use crate::config::{Endpoint, HostPort};
-use crate::dialling::{addresses, is_inside};
-use crate::outgoing::{self, Bounds, Reach};
+use super::github;
+use super::settings::endpoint;
 
-/// One answer of a provider takes so long at most.
-/// Unit tests wait for answers that never come.
-const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
 /// Most bytes of an answer with tokens, user information or groups.
 const ANSWER_BYTES: usize = 256 * 1024;
-/// Of a refusal so much is read.
-const REFUSAL_BYTES: usize = 4096;
-/// Longest text of a provider that is repeated to an administrator.
-const SAID: usize = 256;
+/// Longest refresh token that is kept, in bytes.
+const TOKEN_BYTES: usize = 16 * 1024;
+/// What the token endpoint is called in messages.
+const TOKENS: &str = "the token endpoint";
 /// How long a discovery document is good, and how soon one that could not be fetched is asked for again.
 const REFRESH: time::Duration = time::Duration::hours(1);
 const AGAIN: time::Duration = time::Duration::seconds(5);
@@ -63,22 +55,10 @@ struct Kept {
 }
 
 /// What the token endpoint gave.
-struct Tokens {
-    id_token: Zeroizing<String>,
+pub(super) struct Tokens {
+    id_token: Option<Zeroizing<String>>,
     access_token: Option<Zeroizing<String>>,
-}
-
-fn said(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(SAID).collect()
-}
-
-fn object(what: &'static str, url: &str, body: &[u8]) -> Result<Map<String, Value>, SsoError> {
-    let unreadable = |reason: String| SsoError::Unreadable { what, url: said(url), reason };
-    match serde_json::from_slice(body) {
-        Ok(Value::Object(members)) => Ok(members),
-        Ok(_) => Err(unreadable("it is not an object".to_owned())),
-        Err(error) => Err(unreadable(format!("it is not JSON ({error})"))),
-    }
+    pub(super) refresh_token: Option<Zeroizing<String>>,
 }
 
 impl Remote {
@@ -89,6 +69,19 @@ impl Remote {
 
     pub(crate) fn connector(&self) -> &Connector {
         &self.connector
+    }
+
+    fn asker(&self) -> Asker<'_> {
+        Asker::new(&self.connector)
+    }
+
+    /// Where browsers are sent, and whether its answers name it.
+    pub(super) async fn authorization(&self, now: OffsetDateTime) -> Result<(String, bool), SsoError> {
+        if let Protocol::GitHub(_) = &self.connector.protocol {
+            return Ok((github::authorization_endpoint(&self.connector), false));
+        }
+        let discovery = self.discovery(now).await?;
+        Ok((discovery.authorization_endpoint.clone(), discovery.names_itself))
     }
 
     fn provider(&self) -> Result<Provider, SsoError> {
@@ -148,7 +141,7 @@ impl Remote {
 
     async fn fetch_discovery(&self) -> Result<Discovery, SsoError> {
         let url = discovery_url(&self.connector.issuer)?;
-        let document = self.get("the discovery document", &url, None, MAX_DISCOVERY_BYTES).await?;
+        let document = self.asker().get("the discovery document", &url, None, MAX_DISCOVERY_BYTES).await?;
         let discovery = Discovery::parse(&self.connector.issuer, &document)?;
         let named = [
             ("the authorization endpoint", Some(&discovery.authorization_endpoint)),
@@ -158,23 +151,15 @@ impl Remote {
         ];
         for (what, url) in named {
             if let Some(url) = url {
-                self.address(what, url)?;
+                self.asker().address(what, url)?;
             }
         }
         Ok(discovery)
     }
 
-    fn address(&self, what: &'static str, url: &str) -> Result<Endpoint, SsoError> {
-        endpoint(url, self.connector.insecure_loopback).map_err(|reason| SsoError::Address {
-            what,
-            url: said(url),
-            reason,
-        })
-    }
-
     async fn fetch_keys(&self, discovery: &Discovery, now: OffsetDateTime) -> Result<KeySet, SsoError> {
         self.kept.lock().keys.begin(now);
-        let document = self.get("the key set", &discovery.jwks_uri, None, MAX_KEY_SET_BYTES).await?;
+        let document = self.asker().get("the key set", &discovery.jwks_uri, None, MAX_KEY_SET_BYTES).await?;
         let keys = KeySet::parse(&document)?;
         self.kept.lock().keys.keep(keys.clone(), now);
         Ok(keys)
@@ -240,84 +225,129 @@ impl Remote {
         everything: bool,
         now: OffsetDateTime,
     ) -> Result<Claims, SsoError> {
+        if let Protocol::GitHub(github) = &self.connector.protocol {
+            let hub = github::Hub::new(&self.connector, github, credential)?;
+            return hub.claims(code, &answered.verifier, redirect_url).await;
+        }
         let discovery = self.discovery(now).await?;
-        let tokens = self.redeem(&discovery, code, answered, redirect_url, credential, now).await?;
-        let expected = Expected { nonce: &answered.nonce, max_age: self.connector.max_age };
-        let IdToken { identity, claims, .. } = self
-            .verified(now, |provider, keys| provider.verify(&tokens.id_token, keys, expected, now))
-            .await?;
-        let mut claims =
-            Claims { identity, token: claims, userinfo: None, fetched: Map::new(), groups: None };
-        check_class(&self.connector, &claims)?;
-        if let (Some(url), Some(access)) = (&discovery.userinfo_endpoint, &tokens.access_token)
-            && (everything || self.wanted().iter().any(|claim| !claims.has(claim)))
-        {
-            claims.userinfo = Some(self.userinfo(url, access, &claims.identity.subject).await?);
-        }
-        self.fetch_elsewhere(&mut claims, tokens.access_token.as_ref().map(|token| token.as_str())).await?;
-        Ok(claims)
-    }
-
-    /// The claims that the connector looks at.
-    fn wanted(&self) -> BTreeSet<&str> {
-        let mut wanted = self.connector.mapping.claims();
-        wanted.extend(self.connector.username.claims());
-        let mut wanted = of_the_provider(wanted);
-        if wanted.contains(EMAIL) && !self.connector.email_without_verification {
-            wanted.insert(EMAIL_VERIFIED);
-        }
-        wanted
-    }
-
-    /// RFC 6749 §4.1.3, RFC 7636 §4.5.
-    async fn redeem(
-        &self,
-        discovery: &Discovery,
-        code: &str,
-        answered: &Answered,
-        redirect_url: &str,
-        credential: &Credential,
-        now: OffsetDateTime,
-    ) -> Result<Tokens, SsoError> {
-        const WHAT: &str = "the token endpoint";
-        let url = &discovery.token_endpoint;
-        let proof = prove(credential, &self.connector.client_id, discovery, now)?;
-        let mut members = vec![
+        let members = [
             ("grant_type", "authorization_code"),
             ("code", code),
             ("redirect_uri", redirect_url),
             ("code_verifier", answered.verifier.as_str()),
         ];
-        members.extend(proof.form.iter().map(|(name, value)| (*name, value.as_str())));
-        let body = form(members);
-        let header = proof.header.as_ref().map(|header| header.as_str());
-        let answer =
-            self.ask(WHAT, url, header, Some(("application/x-www-form-urlencoded", body)), ANSWER_BYTES);
-        let answer = answer.await?;
-        if !answer.status.is_success() {
-            return Err(refused(WHAT, url, &answer));
-        }
-        let members = object(WHAT, url, &answer.body)?;
-        let text = |name: &str| {
-            members.get(name).and_then(Value::as_str).map(|text| Zeroizing::new(text.to_owned()))
-        };
-        let Some(id_token) = text("id_token") else {
+        let tokens = self.tokens(&discovery, &members, credential, now).await?;
+        let Some(id_token) = &tokens.id_token else {
             let reason =
                 "it has no id_token: the client has to be one of OpenID Connect, and scopes need openid";
-            return Err(SsoError::Unreadable { what: WHAT, url: said(url), reason: reason.to_owned() });
+            let url = said(&discovery.token_endpoint);
+            return Err(SsoError::Unreadable { what: TOKENS, url, reason: reason.to_owned() });
+        };
+        let expected = Expected { nonce: &answered.nonce, max_age: self.connector.max_age };
+        let IdToken { identity, claims, .. } =
+            self.verified(now, |provider, keys| provider.verify(id_token, keys, expected, now)).await?;
+        let mut claims = Claims {
+            identity,
+            token: claims,
+            userinfo: None,
+            fetched: Map::new(),
+            groups: None,
+            renewal: None,
+        };
+        check_class(&self.connector, &claims)?;
+        // What is asked again later is asked now, too, so that it is known what is no longer said.
+        let everything = everything || self.connector.refresh.is_some();
+        if let (Some(url), Some(access)) = (&discovery.userinfo_endpoint, &tokens.access_token)
+            && (everything || wanted(&self.connector).iter().any(|claim| !claims.has(claim)))
+        {
+            claims.userinfo = Some(self.userinfo(url, access, &claims.identity.subject).await?);
+        }
+        self.fetch_elsewhere(&mut claims, tokens.access_token.as_ref().map(|token| token.as_str())).await?;
+        if self.connector.refresh.is_some() {
+            let refresh_token = tokens.refresh_token.ok_or(SsoError::NoRefreshToken)?;
+            claims.renewal = Some(Renewal { refresh_token, nonce: answered.nonce.clone() });
+        }
+        Ok(claims)
+    }
+
+    /// Asks the provider whether a login by it stands (RFC 6749 §6). The token in the answer takes the place of the one that was
+    /// shown, which may be worth nothing from now on.
+    pub(super) async fn renew(
+        &self,
+        renewal: &Renewal,
+        credential: &Credential,
+        now: OffsetDateTime,
+    ) -> Result<Tokens, SsoError> {
+        let discovery = self.discovery(now).await?;
+        let members = [("grant_type", "refresh_token"), ("refresh_token", renewal.refresh_token.as_str())];
+        self.tokens(&discovery, &members, credential, now).await
+    }
+
+    /// What the provider says of the person with those tokens. It need say nothing (OpenID Connect Core §12.2): what it said before
+    /// stays then.
+    pub(super) async fn claims_again(
+        &self,
+        tokens: &Tokens,
+        renewal: &Renewal,
+        before: Claims,
+        now: OffsetDateTime,
+    ) -> Result<Claims, SsoError> {
+        let mut token = None;
+        if let Some(id_token) = &tokens.id_token {
+            let verify = |provider: &Provider, keys: &KeySet| {
+                provider.verify_refreshed(id_token, keys, &renewal.nonce, now)
+            };
+            let IdToken { identity, claims, .. } = self.verified(now, verify).await?;
+            if identity != before.identity {
+                let (got, expected) = (said(&identity.subject), before.identity.subject);
+                return Err(SsoError::OtherSubject { got, expected });
+            }
+            token = Some(claims);
+        }
+        let discovery = self.discovery(now).await?;
+        let userinfo = match (&discovery.userinfo_endpoint, &tokens.access_token) {
+            (Some(url), Some(access)) => Some(self.userinfo(url, access, &before.identity.subject).await?),
+            _ => None,
+        };
+        let mut claims = before.renewed(token, userinfo);
+        self.fetch_elsewhere(&mut claims, tokens.access_token.as_ref().map(|token| token.as_str())).await?;
+        Ok(claims)
+    }
+
+    /// RFC 6749 §4.1.3 and §6, RFC 7636 §4.5.
+    async fn tokens(
+        &self,
+        discovery: &Discovery,
+        members: &[(&'static str, &str)],
+        credential: &Credential,
+        now: OffsetDateTime,
+    ) -> Result<Tokens, SsoError> {
+        let url = &discovery.token_endpoint;
+        let proof = prove(credential, &self.connector.client_id, discovery, now)?;
+        let proofs = proof.form.iter().map(|(name, value)| (*name, value.as_str()));
+        let body = form(members.iter().copied().chain(proofs));
+        let header = proof.header.as_ref().map(|header| header.as_str());
+        let answer = self.asker().ask(TOKENS, url, header, Some((FORM, body)), ANSWER_BYTES).await?;
+        if !answer.status.is_success() {
+            return Err(refused(TOKENS, url, &answer));
+        }
+        let members = object(TOKENS, url, &answer.body)?;
+        let text = |name: &str| {
+            members.get(name).and_then(Value::as_str).map(|text| Zeroizing::new(text.to_owned()))
         };
         // RFC 6749 §7.1: a token of a type that is not known is not used.
         let bearer = text("token_type").is_some_and(|kind| kind.eq_ignore_ascii_case("bearer"));
         let access_token =
             text("access_token").filter(|token| bearer && token.bytes().all(|byte| byte.is_ascii_graphic()));
-        Ok(Tokens { id_token, access_token })
+        let refresh_token = text("refresh_token").filter(|token| (1..=TOKEN_BYTES).contains(&token.len()));
+        Ok(Tokens { id_token: text("id_token"), access_token, refresh_token })
     }
 
     /// Core §5.3: it counts for the subject of the ID token alone.
     async fn userinfo(&self, url: &str, access: &str, subject: &str) -> Result<Map<String, Value>, SsoError> {
         const WHAT: &str = "the user information";
         let bearer = Zeroizing::new(format!("Bearer {access}"));
-        let answer = self.ask(WHAT, url, Some(&bearer), None, ANSWER_BYTES).await?;
+        let answer = self.asker().ask(WHAT, url, Some(&bearer), None, ANSWER_BYTES).await?;
         if !answer.status.is_success() {
             return Err(SsoError::Status { what: WHAT, url: said(url), status: answer.status });
         }
@@ -338,11 +368,11 @@ impl Remote {
 
     /// Fetches what was too large for the token, from servers that the document allows. What is not fetched stays known as missing.
     async fn fetch_elsewhere(&self, claims: &mut Claims, access: Option<&str>) -> Result<(), SsoError> {
-        let wanted = self.wanted();
+        let looked_at = wanted(&self.connector);
         let elsewhere = overages(&claims.all());
         let missing = elsewhere
             .into_iter()
-            .filter(|one| wanted.contains(one.claim.as_str()) && !claims.has(&one.claim));
+            .filter(|one| looked_at.contains(one.claim.as_str()) && !claims.has(&one.claim));
         for overage in missing.take(FETCHES).collect::<Vec<_>>() {
             if let Some(url) = self.allowed(&overage) {
                 let values = self.fetch_claim(&overage, &url, access).await?;
@@ -382,7 +412,7 @@ impl Remote {
         // Of Microsoft's Graph the ids of groups are asked for; any other place is one of Core §5.6.2.
         let graph = url.ends_with("/getMemberObjects");
         let body = graph.then(|| ("application/json", r#"{"securityEnabledOnly":false}"#.to_owned()));
-        let answer = self.ask(WHAT, url, Some(&bearer), body, ANSWER_BYTES).await?;
+        let answer = self.asker().ask(WHAT, url, Some(&bearer), body, ANSWER_BYTES).await?;
         if !answer.status.is_success() {
             return Err(failed(format!("which answered {}", answer.status)));
         }
@@ -395,85 +425,5 @@ impl Remote {
             return Err(failed(format!("which has more than {MAX_VALUES} values, or several pages of them")));
         }
         Ok(values)
-    }
-
-    async fn get(
-        &self,
-        what: &'static str,
-        url: &str,
-        authorization: Option<&str>,
-        limit: usize,
-    ) -> Result<Bytes, SsoError> {
-        let answer = self.ask(what, url, authorization, None, limit).await?;
-        // §4.2: 200, and nothing else of the class.
-        if answer.status != http::StatusCode::OK {
-            return Err(SsoError::Status { what, url: said(url), status: answer.status });
-        }
-        Ok(answer.body)
-    }
-
-    /// A server that the provider's documents name, and the administrator does not, is asked where it is on the Internet, or the
-    /// provider itself is not.
-    pub(super) async fn reach(&self, address: &HostPort) -> Reach {
-        let issuer = Endpoint::parse(&self.connector.issuer).map(|issuer| issuer.address);
-        let Ok(issuer) = issuer else { return Reach::Public };
-        if address.host == issuer.host || self.connector.allowed_hosts.contains(address) {
-            return Reach::Named;
-        }
-        match tokio::time::timeout(PATIENCE, addresses(&issuer)).await {
-            Ok(Ok(found)) if found.iter().any(|found| is_inside(found.ip())) => Reach::Named,
-            _ => Reach::Public,
-        }
-    }
-
-    async fn ask(
-        &self,
-        what: &'static str,
-        url: &str,
-        authorization: Option<&str>,
-        body: Option<(&'static str, String)>,
-        limit: usize,
-    ) -> Result<outgoing::Answer, SsoError> {
-        let found = self.address(what, url)?;
-        let unreadable = |error: String| SsoError::Unreadable { what, url: said(url), reason: error };
-        let method = if body.is_some() { Method::POST } else { Method::GET };
-        let mut request = Request::builder()
-            .method(method)
-            .uri(found.path.as_str())
-            .header(HOST, found.authority())
-            .header(USER_AGENT, concat!("sallyport/", env!("CARGO_PKG_VERSION")))
-            .header(ACCEPT, "application/json");
-        if let Some(authorization) = authorization {
-            let mut value =
-                HeaderValue::try_from(authorization).map_err(|error| unreadable(error.to_string()))?;
-            value.set_sensitive(true);
-            request = request.header(AUTHORIZATION, value);
-        }
-        let body = match body {
-            Some((kind, body)) => {
-                request = request.header(CONTENT_TYPE, kind);
-                body
-            }
-            None => String::new(),
-        };
-        let request =
-            request.body(Full::new(Bytes::from(body))).map_err(|error| unreadable(error.to_string()))?;
-        let bounds = Bounds { patience: PATIENCE, body: limit, refusal: REFUSAL_BYTES };
-        let reach = self.reach(&found.address).await;
-        outgoing::send_within(reach, &found, self.connector.ca_file.as_deref(), request, bounds)
-            .await
-            .map_err(|source| SsoError::Asked { what, url: said(url), source })
-    }
-}
-
-/// RFC 6749 §5.2: the error is in the body, where it is one of OAuth.
-fn refused(what: &'static str, url: &str, answer: &outgoing::Answer) -> SsoError {
-    let members = serde_json::from_slice::<Map<String, Value>>(&answer.body).unwrap_or_default();
-    let text = |name: &str| members.get(name).and_then(Value::as_str).map(said);
-    match text("error") {
-        Some(error) => {
-            SsoError::Refused { error, description: text("error_description").unwrap_or_default() }
-        }
-        None => SsoError::Status { what, url: said(url), status: answer.status },
     }
 }

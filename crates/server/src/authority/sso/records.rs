@@ -4,6 +4,7 @@ use sallyport_oidc::Attempt;
 use sallyport_store::Kind;
 use serde::{Deserialize, Serialize};
 
+use super::connector::{KIND, KINDS};
 use crate::authority::secrets::hash_of;
 
 /// A connector, as the YAML that was accepted.
@@ -12,8 +13,16 @@ pub(crate) struct ConnectorRecord {
     pub(crate) yaml: String,
 }
 
+impl ConnectorRecord {
+    /// The kind of the document, which is written with it on its first line.
+    pub(crate) fn kind(&self) -> &'static str {
+        let said = self.yaml.lines().find_map(|line| line.strip_prefix("kind:")).map(str::trim);
+        KINDS.iter().copied().find(|known| Some(*known) == said).unwrap_or(KIND)
+    }
+}
+
 impl Kind for ConnectorRecord {
-    const KIND: &'static str = super::document::KIND;
+    const KIND: &'static str = KIND;
 }
 
 /// A session at a provider, under the hash of issuer and `sid`, as long as its user is one: its logout ends the user's logins.

@@ -125,7 +125,8 @@ impl Api {
 async fn state(cluster: &Cluster) -> Vec<String> {
     let channel = admin_channel(&cluster.data_dir()).await;
     let mut all = Vec::new();
-    for kind in ["role", "user", "lock", "token", "session_policy", "oidc", "db", "node"] {
+    for kind in ["role", "user", "lock", "token", "session_policy", "oidc", "github", "gitlab", "db", "node"]
+    {
         let asked = v1::ListResourcesRequest { kind: kind.to_owned(), ..Default::default() };
         let listed = AdminClient::new(channel.clone()).list_resources(asked).await.unwrap().into_inner();
         let shown = |one: v1::Resource| {

@@ -274,21 +274,32 @@ async fn single_sign_on_is_for_proxies_and_administrators_alone() {
     let yaml = document("corp", &provider, "");
     connect(&cluster, yaml.clone()).await;
     // One with a right to the kind, and not with every right: a connector gives every role.
-    let role = "kind: role\nversion: v1\nmetadata: {name: mallory-role}\nspec: {allow: {rules: [{resources: [oidc], verbs: ['*']}]}}\n";
+    let role = "kind: role\nversion: v1\nmetadata: {name: mallory-role}\nspec: {allow: {rules: [{resources: [oidc, github, gitlab], verbs: ['*']}]}}\n";
     let mallory = cluster.user("mallory", &[]).await;
     connect(&cluster, role.to_owned()).await;
     let channel = mallory.authority().await;
     let mut admin = sallyport_wire::v1::admin_client::AdminClient::new(channel.clone());
-    for replace in [false, true] {
-        let create = v1::CreateResourceRequest { yaml: yaml.clone(), replace };
+    let hub = |kind: &str| {
+        let more = if kind == "github" { "organizations: [acme], " } else { "" };
+        format!(
+            "kind: {kind}\nversion: v1\nmetadata: {{name: hub}}\nspec: {{client_id: a, client_secret_file: /etc/s, {more}mapping: {{roles: \
+             [{{claim: teams, roles: [editor]}}]}}}}\n"
+        )
+    };
+    for (yaml, replace) in
+        [(yaml.clone(), false), (yaml.clone(), true), (hub("github"), true), (hub("gitlab"), true)]
+    {
+        let create = v1::CreateResourceRequest { yaml, replace };
         let status = admin.create_resource(create).await.unwrap_err();
         assert!(is(&status, Code::PermissionDenied, "every right"), "{status:?}");
     }
     let delete = v1::DeleteResourceRequest { kind: "oidc".to_owned(), name: "corp".to_owned() };
     assert_eq!(admin.delete_resource(delete).await.unwrap_err().code(), Code::PermissionDenied);
     let mut sso = SsoClient::new(channel.clone());
-    let begin = v1::BeginSsoTestRequest { yaml, host_name: String::new() };
-    assert_eq!(sso.begin_test(begin).await.unwrap_err().code(), Code::PermissionDenied);
+    for yaml in [yaml, hub("github"), hub("gitlab")] {
+        let begin = v1::BeginSsoTestRequest { yaml, host_name: String::new() };
+        assert_eq!(sso.begin_test(begin).await.unwrap_err().code(), Code::PermissionDenied);
+    }
     let asked = v1::AwaitSsoTestRequest { challenge: "x".to_owned() };
     assert_eq!(sso.await_test(asked).await.unwrap_err().code(), Code::PermissionDenied);
     assert_eq!(

@@ -1,7 +1,9 @@
 //! Single sign-on by a certified provider, panva's oidc-provider: the test is the proxy that serves the page, and the browser at it.
 
+mod hubs;
 mod logins;
 mod provider;
+mod refreshed;
 
 use std::collections::BTreeMap;
 

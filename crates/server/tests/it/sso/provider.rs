@@ -12,6 +12,8 @@ use tokio::process::{Child, Command};
 use crate::support::PATIENCE;
 
 pub(crate) const REDIRECT: &str = "https://proxy.example.com/web/sso/callback";
+/// Of every person at the providers that ask for one.
+pub(crate) const PASSWORD: &str = "correct horse battery staple";
 pub(crate) const SECRET: &str = "a-secret-of:the-client%";
 
 /// The provider's directory in the sources, with its packages.
@@ -79,6 +81,15 @@ impl Provider {
         self.process = Self::run(self.directory.path(), &self.settings).await;
     }
 
+    /// A person is in these groups from now on.
+    pub(crate) fn moves(&mut self, person: &str, groups: &[&str]) {
+        self.settings["people"][person]["groups"] = groups.into();
+        let (file, new) =
+            (self.directory.path().join("settings.json"), self.directory.path().join("new.json"));
+        std::fs::write(&new, self.settings.to_string()).unwrap();
+        std::fs::rename(new, file).unwrap();
+    }
+
     /// A file with the client's secret.
     pub(crate) fn secret(&self) -> PathBuf {
         use std::os::unix::fs::PermissionsExt as _;
@@ -134,9 +145,10 @@ impl Browser {
                 location =
                     Some(if absolute { value.to_owned() } else { format!("http://{authority}{value}") });
             } else if name.eq_ignore_ascii_case("set-cookie") {
-                let mut parts = value.split("; ");
+                let mut parts = value.split(';').map(str::trim);
                 let (name, value) = parts.next().unwrap().split_once('=').unwrap();
-                let path = parts.find_map(|part| part.strip_prefix("path=")).unwrap_or("/");
+                let path = parts.find_map(|part| part.strip_prefix("path=").or(part.strip_prefix("Path=")));
+                let path = path.unwrap_or("/");
                 self.cookies.insert((name.to_owned(), path.to_owned()), value.to_owned());
             }
         }
@@ -160,6 +172,16 @@ impl Browser {
                 }
                 None if answer.body.contains("value=\"consent\"") => {
                     (at.clone(), Some("prompt=consent".to_owned()))
+                }
+                // Keycloak's page, which says where its form goes.
+                None if answer.body.contains("id=\"kc-form-login\"") => {
+                    let (_, form) = answer.body.split_once("id=\"kc-form-login\"").unwrap();
+                    let to = form.split("action=\"").nth(1).unwrap().split('"').next().unwrap();
+                    let password = PASSWORD.replace(' ', "+");
+                    (
+                        to.replace("&amp;", "&"),
+                        Some(format!("username={person}&password={password}&credentialId=")),
+                    )
                 }
                 None => panic!("{at} leads nowhere: {}", answer.body),
             };

@@ -1,3 +1,5 @@
+use sallyport_sal::KeyAlgorithm;
+
 use super::*;
 
 const FULL: &str = "kind: oidc
@@ -26,6 +28,7 @@ spec:
   allowed_hosts: [graph.microsoft.com]
   ca_file: /etc/ssl/corp.pem
   user_lifetime: 1h30m
+  refresh: {interval: 5m, grace: 30m}
   logout: back-channel
 ";
 
@@ -41,7 +44,10 @@ fn a_connector_survives_being_written() {
     assert_eq!(connector.title, "g");
     assert_eq!(connector.scopes, ["openid", "profile", "email"]);
     assert_eq!(connector.max_people, 20_000);
-    assert_eq!((connector.user_lifetime, connector.back_channel_logout), (LIFETIME, false));
+    assert_eq!(
+        (connector.user_lifetime, connector.back_channel_logout),
+        (Duration::from_secs(12 * 3600), false)
+    );
     assert_eq!(Connector::parse(&connector.to_yaml()).unwrap(), connector);
 }
 
@@ -130,24 +136,86 @@ fn the_examples_of_the_guide_are_connectors() {
     for yaml in &blocks {
         drop(Connector::parse(yaml).unwrap_or_else(|errors| panic!("{errors}\n{yaml}")));
     }
-    assert_eq!(blocks.len(), 5);
+    assert_eq!(blocks.len(), 7);
     let settings = guide.split("## Settings").nth(1).unwrap();
+    let hubs = guide.split("## GitHub and GitLab").nth(1).unwrap();
+    for key in crate::authority::sso::hubs::KEYS.iter().flat_map(|keys| keys.iter()) {
+        assert!(
+            hubs.contains(&format!("`{key}`")) || settings.contains(&format!("| `{key}` |")),
+            "what is {key}?"
+        );
+    }
     for key in SPEC.iter().filter(|key| **key != "mapping") {
         assert!(settings.contains(&format!("| `{key}` |")), "the guide does not say what {key} is");
+    }
+}
+
+#[test]
+fn connectors_to_github_and_gitlab_survive_being_written_and_reach_the_right_servers() {
+    let of = |kind: &str, more: &str| {
+        format!(
+            "kind: {kind}\nversion: v1\nmetadata: {{name: hub}}\nspec:\n  client_id: a\n  client_secret_file: /etc/s\n  mapping: {{roles: \
+             [{{claim: teams, value: 'acme/*', roles: [dev]}}]}}\n{more}"
+        )
+    };
+    for (more, api) in [
+        ("", "https://api.github.com"),
+        ("  url: https://github.com/\n", "https://api.github.com"),
+        ("  url: https://acme.ghe.com\n", "https://api.acme.ghe.com"),
+        ("  url: https://git.example.com:8443\n", "https://git.example.com:8443/api/v3"),
+    ] {
+        let document = of("github", &format!("  organizations: [Acme]\n{more}"));
+        let connector = Connector::parse(&document).unwrap();
+        let Protocol::GitHub(github) = &connector.protocol else { panic!("{connector:?}") };
+        assert_eq!((github.api.as_str(), github.organizations.as_slice()), (api, &["acme".to_owned()][..]));
+        assert_eq!(connector.scopes, ["read:org"]);
+        assert_eq!(Connector::parse(&connector.to_yaml()).unwrap(), connector, "{}", connector.to_yaml());
+        assert!(connector.to_yaml().starts_with("kind: github\n"));
+    }
+    let email = of("github", "  organizations: [acme]\n  username: '{{claims.email}}'\n");
+    assert_eq!(Connector::parse(&email).unwrap().scopes, ["read:org", "user:email"]);
+    let lab = of("gitlab", "  url: https://git.example.com/gitlab/\n  refresh: {}\n  title: Lab\n");
+    let connector = Connector::parse(&lab).unwrap();
+    assert_eq!(
+        (connector.issuer.as_str(), connector.protocol.kind()),
+        ("https://git.example.com/gitlab", "gitlab")
+    );
+    assert_eq!(connector.refresh.map(|refresh| refresh.interval.as_secs()), Some(600));
+    assert_eq!(Connector::parse(&connector.to_yaml()).unwrap(), connector, "{}", connector.to_yaml());
+    for (kind, more, problem) in [
+        ("github", "", "spec.organizations"),
+        ("github", "  organizations: []\n", "spec.organizations"),
+        ("github", "  organizations: ['acme/ops']\n", "no name of an organisation"),
+        ("github", "  organizations: [acme]\n  url: http://git.example.com\n", "has no TLS"),
+        ("github", "  organizations: [acme]\n  url: https://git.example.com/a\n", "has a path"),
+        ("github", "  organizations: [acme]\n  refresh: {}\n", "spec.refresh"),
+        ("github", "  organizations: [acme]\n  insecure_loopback: true\n", "on another machine"),
+        ("gitlab", "  organizations: [acme]\n", "spec.organizations"),
+        ("gitlab", "  issuer: https://gitlab.com\n", "spec.issuer"),
+        ("gitlab", "  refresh: {interval: 2d}\n", "spec.refresh.interval"),
+    ] {
+        let told = Connector::parse(&of(kind, more)).unwrap_err().to_string();
+        assert!(told.contains(problem), "{told}");
     }
 }
 
 /// A document that is cut anywhere, or has a byte of its changed, is refused or is a connector.
 #[test]
 fn no_text_is_too_odd() {
-    for end in (0..FULL.len()).step_by(3) {
-        let mut bytes = FULL.as_bytes().to_vec();
-        for text in [String::from_utf8(bytes[..end].to_vec()).unwrap(), {
-            bytes[end] = if bytes[end] == b'{' { b':' } else { b'{' };
-            String::from_utf8(bytes).unwrap()
-        }] {
-            if let Ok(connector) = Connector::parse(&text) {
-                assert_eq!(Connector::parse(&connector.to_yaml()).unwrap(), connector, "{text}");
+    let hub = "kind: github\nversion: v1\nmetadata: {name: hub}\nspec: {client_id: a, client_secret_file: /etc/s, organizations: [acme], \
+               mapping: {roles: [{claim: teams, roles: [dev]}]}}\n";
+    let lab = hub.replace("github", "gitlab").replace("organizations: [acme]", "refresh: {interval: 1m}");
+    for whole in [FULL, hub, &lab] {
+        assert!(Connector::parse(whole).is_ok(), "{whole}");
+        for end in (0..whole.len()).step_by(3) {
+            let mut bytes = whole.as_bytes().to_vec();
+            for text in [String::from_utf8(bytes[..end].to_vec()).unwrap(), {
+                bytes[end] = if bytes[end] == b'{' { b':' } else { b'{' };
+                String::from_utf8(bytes).unwrap()
+            }] {
+                if let Ok(connector) = Connector::parse(&text) {
+                    assert_eq!(Connector::parse(&connector.to_yaml()).unwrap(), connector, "{text}");
+                }
             }
         }
     }

@@ -218,6 +218,7 @@ async fn groups_that_are_elsewhere_are_fetched_from_allowed_hosts_and_are_never_
 #[tokio::test]
 async fn what_a_providers_documents_name_is_asked_inside_only_where_the_provider_is_or_the_administrator_says()
  {
+    use crate::authority::sso::asking::Asker;
     use crate::outgoing::Reach;
     let site = Site::empty().await;
     let away = site
@@ -234,8 +235,8 @@ async fn what_a_providers_documents_name_is_asked_inside_only_where_the_provider
         ("198.51.100.1:443", Reach::Public),
     ] {
         let address = address.parse().unwrap();
-        assert_eq!(away.reach(&address).await, from_away, "{address}");
-        assert_eq!(here.reach(&address).await, Reach::Named, "{address}");
+        assert_eq!(Asker::new(away.connector()).reach(&address).await, from_away, "{address}");
+        assert_eq!(Asker::new(here.connector()).reach(&address).await, Reach::Named, "{address}");
     }
 }
 

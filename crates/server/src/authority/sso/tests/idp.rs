@@ -1,6 +1,6 @@
 //! A provider on loopback.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use sallyport_ca::jwt::{self, Claims, KeySet};
 use sallyport_sal::{KeyAlgorithm, MemoryKey, Signer};
 use serde_json::{Map, Value, json};
+use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -46,6 +47,31 @@ struct State {
     userinfo: Option<Value>,
     discovery: Map<String, Value>,
     seen: Vec<Seen>,
+    refresh: Refreshes,
+    /// How far its clock is ahead.
+    ahead: time::Duration,
+}
+
+/// How the provider deals with refresh tokens.
+#[derive(Debug)]
+pub(super) struct Refreshes {
+    /// Whether it gives any, and whether each is good once.
+    pub(super) gives: bool,
+    pub(super) rotates: bool,
+    /// What it answers with besides.
+    pub(super) id_token: bool,
+    pub(super) access_token: bool,
+    good: BTreeSet<String>,
+    count: usize,
+}
+
+impl Refreshes {
+    fn fresh(&mut self) -> String {
+        self.count += 1;
+        let token = format!("refresh-{}-of-the-provider", self.count);
+        self.good.insert(token.clone());
+        token
+    }
 }
 
 /// The provider. Clones are the same one.
@@ -102,6 +128,15 @@ impl Idp {
             userinfo: None,
             discovery: Map::new(),
             seen: Vec::new(),
+            ahead: time::Duration::ZERO,
+            refresh: Refreshes {
+                gives: false,
+                rotates: true,
+                id_token: true,
+                access_token: true,
+                good: BTreeSet::new(),
+                count: 0,
+            },
         };
         let idp = Self { issuer, state: Arc::new(Mutex::new(state)) };
         let serving = idp.clone();
@@ -152,6 +187,26 @@ impl Idp {
         self.state.lock().discovery.insert(name.to_owned(), value);
     }
 
+    /// It is that time for it.
+    pub(super) fn lives_at(&self, at: OffsetDateTime) {
+        self.state.lock().ahead = at - super::now();
+    }
+
+    pub(super) fn refreshes(&self, change: impl FnOnce(&mut Refreshes)) {
+        change(&mut self.state.lock().refresh);
+    }
+
+    /// Ends the session of the login that got the `number`th refresh token.
+    pub(super) fn revokes(&self, number: usize) {
+        self.state.lock().refresh.good.remove(&format!("refresh-{number}-of-the-provider"));
+    }
+
+    /// Requests for the token endpoint with a refresh token.
+    pub(super) fn asked_again(&self) -> Vec<String> {
+        let forms = self.seen("/token").into_iter().map(|seen| seen.form());
+        forms.filter_map(|mut form| form.remove("refresh_token")).collect()
+    }
+
     /// Signs by a new key from now on, and publishes no other.
     pub(super) fn rotates(&self) {
         self.state.lock().keys = vec![key()];
@@ -164,7 +219,7 @@ impl Idp {
     /// A token with these claims, by the newest key.
     pub(super) fn token(&self, claims: Map<String, Value>) -> String {
         let signer = Arc::clone(self.state.lock().keys.last().unwrap());
-        self.token_by(signer.as_ref(), claims)
+        self.token_by(signer.as_ref(), time::Duration::ZERO, claims)
     }
 
     /// The token without `sub`, signed again.
@@ -189,14 +244,14 @@ impl Idp {
         format!("{signed}.{}", BASE64URL_NOPAD.encode(&signature))
     }
 
-    fn token_by(&self, signer: &dyn Signer, mut claims: Map<String, Value>) -> String {
+    fn token_by(&self, signer: &dyn Signer, ahead: time::Duration, mut claims: Map<String, Value>) -> String {
         let mut text = |name: &str, default: &str| match claims.remove(name) {
             Some(Value::String(text)) => text,
             _ => default.to_owned(),
         };
         let (issuer, subject) = (text("iss", &self.issuer), text("sub", "nobody"));
         let (audience, id) = (text("aud", "sallyport"), text("jti", ""));
-        let now = super::now();
+        let now = super::now() + ahead;
         let claims = Claims {
             issuer: Some(issuer),
             subject,
@@ -240,15 +295,8 @@ impl Idp {
                 Reply::Json(200, serde_json::from_str(&set).unwrap())
             }
             "/token" => {
-                let mut claims = state.claims.clone();
-                claims.entry("nonce").or_insert_with(|| state.nonce.clone().into());
-                let signer = Arc::clone(state.keys.last().unwrap());
                 drop(state);
-                let token = self.token_by(signer.as_ref(), claims);
-                Reply::Json(
-                    200,
-                    json!({ "id_token": token, "access_token": "access", "token_type": "Bearer" }),
-                )
+                self.tokens(&seen.form())
             }
             "/userinfo" => match &state.userinfo {
                 Some(said) => Reply::Json(200, said.clone()),
@@ -256,6 +304,40 @@ impl Idp {
             },
             _ => Reply::Json(404, json!({})),
         }
+    }
+
+    fn tokens(&self, form: &BTreeMap<String, String>) -> Reply {
+        let mut state = self.state.lock();
+        let mut claims = state.claims.clone();
+        let again = form["grant_type"] == "refresh_token";
+        let mut answer = json!({});
+        if again {
+            let shown = form["refresh_token"].as_str();
+            if !state.refresh.good.contains(shown) {
+                return Reply::Json(
+                    400,
+                    json!({ "error": "invalid_grant", "error_description": "Session not active" }),
+                );
+            }
+            if state.refresh.rotates {
+                state.refresh.good.remove(shown);
+                answer["refresh_token"] = state.refresh.fresh().into();
+            }
+        } else {
+            claims.entry("nonce").or_insert_with(|| state.nonce.clone().into());
+            if state.refresh.gives {
+                answer["refresh_token"] = state.refresh.fresh().into();
+            }
+        }
+        if !again || state.refresh.access_token {
+            answer["access_token"] = "access".into();
+            answer["token_type"] = "Bearer".into();
+        }
+        if !again || state.refresh.id_token {
+            let signer = Arc::clone(state.keys.last().unwrap());
+            answer["id_token"] = self.token_by(signer.as_ref(), state.ahead, claims).into();
+        }
+        Reply::Json(200, answer)
     }
 
     async fn serve<S: AsyncRead + AsyncWrite + Unpin>(&self, mut stream: S) {

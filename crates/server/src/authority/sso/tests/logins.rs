@@ -171,7 +171,7 @@ async fn a_client_with_a_key_proves_itself_by_it() {
     );
     site.connect("corp", "  private_key_jwt: {algorithm: EdDSA}\n").await;
     assert!(site.connectors().jwks("corp").await.unwrap().contains("EdDSA"));
-    site.connectors().delete(&Caller::LocalAdmin, "corp").await.unwrap();
+    site.connectors().delete(&Caller::LocalAdmin, "oidc", "corp").await.unwrap();
     assert_eq!(site.connectors().jwks("corp").await.unwrap_err().code(), tonic::Code::NotFound);
 }
 
@@ -294,4 +294,43 @@ async fn a_mail_address_counts_where_the_provider_has_verified_it_and_nowhere_el
     let mut said = said;
     said.fetched = address(json!(true)).as_object().unwrap().clone();
     assert!(judge(&connector, &said, |_| true).name.is_err());
+}
+
+#[tokio::test]
+async fn gitlab_says_groups_in_its_user_information_and_a_person_is_its_number() {
+    let site = Site::empty().await;
+    let secret = site.directory.path().join("secret");
+    private(&secret, "s3cr:t\n");
+    let document = format!(
+        "kind: gitlab\nversion: v1\nmetadata: {{name: corp}}\nspec:\n  url: {}\n  client_id: sallyport\n  client_secret_file: {}\n  \
+         insecure_loopback: true\n  mapping:\n    roles:\n      - {{claim: groups, value: 'acme/ops', roles: [access]}}\n      - {{claim: \
+         '[\"https://gitlab.org/claims/groups/maintainer\"]', value: 'acme/*', roles: [auditor]}}\n",
+        site.idp.issuer(),
+        secret.display()
+    );
+    let connector = Connector::parse(&document).unwrap();
+    site.connectors().write(&Caller::LocalAdmin, connector, Write::Create).await.unwrap();
+    let says = |number: &str, name: &str, groups: &[&str]| {
+        site.idp.says(
+            json!({ "sub": number, "sub_legacy": "x", "preferred_username": name, "groups_direct": groups }),
+        );
+        site.idp.userinfo(json!({
+            "sub": number, "preferred_username": name, "nickname": name, "groups": groups,
+            "https://gitlab.org/claims/groups/maintainer": ["acme/tools"],
+        }));
+    };
+    says("42", "alice", &["acme", "acme/ops"]);
+    let under = site.begin().await;
+    assert_eq!(under.query["scope"], "openid profile email");
+    assert_eq!(under.query["code_challenge_method"], "S256");
+    let claims = site.claims(&site.answer(&under)).await.map_err(word).unwrap();
+    let (admitted, verdict) = site.admit(&claims, now()).await.unwrap();
+    assert_eq!(admitted.user.as_str(), "alice");
+    assert_eq!(verdict.roles.iter().map(ToString::to_string).collect::<Vec<_>>(), ["access", "auditor"]);
+    assert_eq!(site.idp.seen("/userinfo")[0].headers["authorization"], "Bearer access");
+    // Renamed, they are who they were, and the next alice is another person.
+    says("42", "alicia", &["acme/ops"]);
+    assert_eq!(site.log_in().await.unwrap().0.user.as_str(), "alice");
+    says("43", "alice", &["acme/ops"]);
+    assert_eq!(site.log_in().await.map(drop).unwrap_err(), "name_taken");
 }

@@ -4,6 +4,7 @@ mod answers;
 mod idp;
 mod logins;
 mod people;
+mod refreshing;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +14,7 @@ use time::OffsetDateTime;
 
 use self::idp::Idp;
 use super::claims::{Claims, Verdict, judge};
-use super::document::Connector;
+use super::connector::Connector;
 use super::failure::Failure;
 use super::flow::{Answer, Begun};
 use super::people::Admitted;

@@ -23,12 +23,12 @@ fn name(text: &str) -> UserName {
 }
 
 impl Site {
-    async fn user_stored(&self, called: &str) -> Option<sallyport_store::Stored<UserRecord>> {
+    pub(super) async fn user_stored(&self, called: &str) -> Option<sallyport_store::Stored<UserRecord>> {
         self.authority.services.store.get::<UserRecord>(called, now()).await.unwrap()
     }
 
     /// A login of a user that is open.
-    async fn opened_login(&self, called: &str) -> uuid::Uuid {
+    pub(super) async fn opened_login(&self, called: &str) -> uuid::Uuid {
         let id = uuid::Uuid::new_v4();
         let until = now() + time::Duration::hours(1);
         let step = crate::authority::identities::logins::open_login(&name(called), id, until).unwrap();
@@ -36,7 +36,7 @@ impl Site {
         id
     }
 
-    fn login_ended(&self, id: uuid::Uuid) -> bool {
+    pub(super) fn login_ended(&self, id: uuid::Uuid) -> bool {
         let target = sallyport_access::LockTarget::LoginId(id);
         self.authority.services.policy.cache().locks.iter().any(|lock| lock.target == target)
     }
@@ -142,7 +142,7 @@ async fn roles_are_what_the_provider_says_at_each_login_and_nothing_else_makes_t
     let yaml = "kind: user\nversion: v1\nmetadata: {name: alice}\nspec: {roles: [editor]}\n".to_owned();
     let write = v1::CreateResourceRequest { yaml, replace: true };
     let status = admin().create_resource(local(write)).await.unwrap_err();
-    assert!(status.message().contains("oidc/corp"), "{status:?}");
+    assert!(status.message().contains("its connector, corp"), "{status:?}");
     let reset = v1::ResetUserRequest { name: "alice".to_owned() };
     let status = admin().reset_user(local(reset)).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::FailedPrecondition, "{status:?}");
@@ -286,7 +286,7 @@ async fn a_connector_that_changes_or_goes_ends_its_users_and_admits_none_by_what
     site.connect("corp", "").await;
     site.person("1", "alice", &["ops-eu"]).await.unwrap();
     let login = site.opened_login("alice").await;
-    site.connectors().delete(&Caller::LocalAdmin, "corp").await.unwrap();
+    site.connectors().delete(&Caller::LocalAdmin, "oidc", "corp").await.unwrap();
     assert!(site.login_ended(login) && site.user_stored("alice").await.is_none());
     assert_eq!(late().await.unwrap_err(), "connector_changed");
 }
