@@ -1,7 +1,8 @@
 //! The proxy's plain SSH face, for `ssh -J` and everything built on it.
 //!
 //! A client proves who it is with a user certificate of the cluster; the user name it gives on this hop means nothing,
-//! because the certificate says who it is (stock `ssh -J` sends whatever name the person has on their own machine).
+//! because the certificate says who it is (stock `ssh -J` sends whatever name the person has on their own machine), but for one: as
+//! [`ASKS`] a client is asked for the second factor that was wanted when it was refused before, except in FIPS mode.
 //! After that it may open `direct-tcpip` channels to nodes, and nothing else: the bytes inside are the SSH connection
 //! between the client and the node, which this hop cannot read. The port in the request is ignored, since a node has
 //! one SSH service.
@@ -15,6 +16,7 @@
 mod connection;
 mod dial;
 mod entering;
+mod factor;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -33,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, debug, info_span};
 
-pub use dial::{Admits, Dial, JumpConfig, JumpError, Refusal};
+pub use dial::{ASKS, Admits, Answered, Dial, JumpConfig, JumpError, Question, Refusal};
 
 use crate::capabilities::IDENTIFICATION;
 use crate::inbound;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session};
+use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Response, Session};
 use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Disconnect, Pty};
 use sallyport_sal::HybridKeyExchange;
 use sallyport_sal::uses::{self, Aside};
@@ -18,6 +18,7 @@ use tracing::{Instrument, Span, debug, debug_span, info};
 
 use super::dial::{Admits, Dial, JumpConfig, JumpError};
 use super::entering::{Decides, Known, enter};
+use super::factor::Factor;
 use crate::capabilities::{Heard, Sighting, Whose, hear_out, no_common_algorithm};
 use crate::inbound::{Counts, Gate, Inbound, Inbox, Line, Pressure, ToClient, carry};
 use crate::session::Gone;
@@ -225,6 +226,7 @@ struct Client {
     sessions: HashMap<ChannelId, bool>,
     span: Span,
     settings: Settings,
+    factor: Factor,
     /// The library is told that the client is in, and asks for no proof. None where it does that by itself.
     proven: Option<Proven>,
 }
@@ -294,6 +296,7 @@ impl Client {
             inbound: Inbound::new(Arc::clone(&shared.gate), Arc::clone(&shared.pressure)),
             sessions: HashMap::new(),
             span: Span::current(),
+            factor: Factor::new(Arc::clone(&settings.dial), settings.client),
             shared,
             settings,
             proven,
@@ -369,12 +372,24 @@ impl Handler for Client {
 
     async fn auth_openssh_certificate(
         &mut self,
-        _any_name: &str,
+        name: &str,
         certificate: &Certificate,
     ) -> Result<Auth, JumpError> {
         // The client learns why it is sent away by the disconnection; until then it is not let in.
         let is_in = || matches!(self.decides().certified(certificate), Verdict::In);
-        Ok(verdict(self.proven.is_none() && is_in()))
+        if self.proven.is_some() || !is_in() {
+            return Ok(verdict(false));
+        }
+        Ok(self.factor.begin(name, &self.shared.known).await)
+    }
+
+    async fn auth_keyboard_interactive<'a>(
+        &'a mut self,
+        _: &str,
+        _: &str,
+        response: Option<Response<'a>>,
+    ) -> Result<Auth, JumpError> {
+        Ok(self.factor.ask(response, &self.shared.known).await)
     }
 
     async fn auth_succeeded(&mut self, session: &mut Session) -> Result<(), JumpError> {

@@ -27,6 +27,28 @@ impl Refusal {
     }
 }
 
+/// The user name on this hop that wants to be asked for a second factor. Others are not: a client in a script cannot answer, and goes
+/// where no factor is demanded.
+pub const ASKS: &str = "mfa";
+
+/// A second factor that a user is asked for before they are let in, because they have asked to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// What the user reads; several lines.
+    pub words: String,
+    /// For [`Dial::answer`].
+    pub challenge: String,
+}
+
+/// What came of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answered {
+    /// There is nothing more to ask: it is proven, or over.
+    Done,
+    /// The user is asked once more, and reads why.
+    Again(String),
+}
+
 /// What this face needs from the proxy.
 #[async_trait]
 pub trait Dial: Send + Sync + 'static {
@@ -49,6 +71,16 @@ pub trait Dial: Send + Sync + 'static {
         client: SocketAddr,
         cut: CancellationToken,
     ) -> Result<BoxedStream, Refusal>;
+
+    /// Which second factor a user is still to prove for what was refused before, where the user name of this hop asks for it. Default: none.
+    async fn question(&self, _: &Identity, _certificate: &str, _: SocketAddr) -> Option<Question> {
+        None
+    }
+
+    /// What the user has typed; nothing where they have proven it elsewhere.
+    async fn answer(&self, _: &Question, _typed: &str, _certificate: &str, _: SocketAddr) -> Answered {
+        Answered::Done
+    }
 
     /// A client has proven who it is, or is gone without. Must not wait: the connection does. Default: not remembered.
     fn saw(&self, _: Sighting) {}

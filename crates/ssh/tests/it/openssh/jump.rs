@@ -10,8 +10,8 @@ use sallyport_access::{HostRole, Identity};
 use sallyport_ca::Trust;
 use sallyport_sal::Suite;
 use sallyport_ssh::capabilities::{Sighting, Whose};
-use sallyport_ssh::client::{ClientError, Connection, Settings, connect, connect_to_proxy};
-use sallyport_ssh::jump::{Dial, Jump, JumpConfig, JumpError, Refusal};
+use sallyport_ssh::client::{ClientError, Connection, Settings, connect_to_proxy};
+use sallyport_ssh::jump::{Answered, Dial, Jump, JumpConfig, JumpError, Question, Refusal};
 use sallyport_ssh::{BoxedStream, TransportBy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
@@ -20,9 +20,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::hostile::raw::{Packet, Raw, message};
 use crate::openssh::rig::{
-    Cluster, NODE, Pair, Sshd, SshdOptions, account, noise, now, openssh_config, settings, ssh_program,
+    Cluster, NODE, Pair, Sshd, SshdOptions, account, noise, now, openssh_config, ssh_program,
 };
 use crate::world::{transport, until};
+
+mod factor;
+mod suites;
 
 /// What the proxy would do: one node by name, refusals in words.
 struct Nodes {
@@ -32,6 +35,8 @@ struct Nodes {
     seen: Mutex<Vec<Sighting>>,
     /// The node that reads nothing.
     stuck: Mutex<Option<DuplexStream>>,
+    /// What users have typed who were asked for a second factor.
+    typed: Mutex<Vec<String>>,
 }
 
 #[async_trait]
@@ -73,6 +78,20 @@ impl Dial for Nodes {
         }
     }
 
+    async fn question(&self, identity: &Identity, certificate: &str, _: SocketAddr) -> Option<Question> {
+        assert!(certificate.contains("-cert-v01@openssh.com "), "{certificate}");
+        let words = format!("{}, open https://a.example/approve#x", identity.display_name());
+        Some(Question { words, challenge: "x".to_owned() })
+    }
+
+    async fn answer(&self, question: &Question, typed: &str, certificate: &str, _: SocketAddr) -> Answered {
+        assert!(certificate.contains("-cert-v01@openssh.com "), "{certificate}");
+        assert_eq!(question.challenge, "x");
+        let mut all = self.typed.lock();
+        all.push(typed.to_owned());
+        if all.len() < 2 { Answered::Again("the code is wrong".to_owned()) } else { Answered::Done }
+    }
+
     fn saw(&self, sighting: Sighting) {
         self.seen.lock().push(sighting);
     }
@@ -96,7 +115,11 @@ impl Stand {
 
     async fn of(cluster: Cluster, config: JumpConfig) -> Self {
         let transport = if config.transport == TransportBy::Mode { transport() } else { config.transport };
-        let config = JumpConfig { transport, ..config };
+        Self::by(cluster, JumpConfig { transport, ..config }).await
+    }
+
+    /// With exactly this transport.
+    async fn by(cluster: Cluster, config: JumpConfig) -> Self {
         let sshd = Sshd::start(&cluster, &cluster.host(NODE, HostRole::Node), &SshdOptions::default());
         let node = sshd.address;
         let trust = Arc::clone(&cluster.trust);
@@ -106,6 +129,7 @@ impl Stand {
             asked: Mutex::default(),
             seen: Mutex::default(),
             stuck: Mutex::default(),
+            typed: Mutex::default(),
         });
         let host = cluster.host("proxy-1", HostRole::Proxy);
         let dial = Arc::clone(&nodes) as Arc<dyn Dial>;
@@ -226,39 +250,6 @@ async fn jumps_to_a_node(config: JumpConfig) {
     assert_eq!(asked[1], ("alice".to_owned(), "web-1.example.com".to_owned()));
     let ran = stand.ssh(&user, &["-W", "web-1:22", "jump"], b"SSH-2.0-test\r\n").await;
     assert!(text(&ran.stdout).starts_with("SSH-2.0-OpenSSH"), "{}", text(&ran.stderr));
-}
-
-/// The suites whose SSH keys differ: RSA, Ed25519 and P-256, of authorities, hosts and users alike.
-#[tokio::test(flavor = "multi_thread")]
-async fn every_suite_serves_stock_ssh_and_ours() {
-    let mut suites = tokio::task::JoinSet::new();
-    for (suite, shown) in [
-        (Suite::Legacy, "rsa-sha2-512-cert-v01@openssh.com"),
-        (Suite::BalancedV1, "ssh-ed25519-cert-v01@openssh.com"),
-        (Suite::FipsV1, "ecdsa-sha2-nistp256-cert-v01@openssh.com"),
-    ] {
-        suites.spawn(serves(suite, shown));
-    }
-    suites.join_all().await;
-}
-
-async fn serves(suite: Suite, shown: &str) {
-    let stand = Stand::of(Cluster::with_suite(suite), JumpConfig::default()).await;
-    let user = stand.cluster.user();
-    let words = ["-v", "-J", "jump", NODE, "echo hello"];
-    let ran = stand.ssh(&user, &words, b"").await;
-    let said = text(&ran.stderr);
-    assert_eq!(text(&ran.stdout), "hello\n", "{suite}: {said}");
-    // Of the two connections, the inner one is told on this standard error.
-    assert!(said.contains(&format!("kex: host key algorithm: {shown}")), "{suite}: {said}");
-    let outer = stand.ssh(&user, &["-v", "-W", "web-1:22", "jump"], b"SSH-2.0-test\r\n").await;
-    assert!(text(&outer.stdout).starts_with("SSH-2.0-OpenSSH"), "{suite}: {}", text(&outer.stderr));
-    let said = text(&outer.stderr);
-    assert!(said.contains(&format!("kex: host key algorithm: {shown}")), "{suite}: {said}");
-    // A client of ours to the jump host, and through it to the node, which is an sshd.
-    let connection = stand.client().await;
-    let way = connection.open_direct(NODE, 22, "127.0.0.1:1".parse().unwrap()).await.unwrap();
-    connect(way, &user.credentials(), settings(&stand.cluster)).await.unwrap();
 }
 
 /// A suite that requires hybrid key exchange: stock ssh without it reads why, and clients of ours go on.
