@@ -13,9 +13,20 @@ pub(crate) fn host_name() -> String {
 
 /// Shows an address, and opens it where there is a browser here that can be asked.
 pub(crate) fn open(address: &str, what: &str) {
-    let opened = commands(address).into_iter().any(|command| start(&command));
+    let opened = show(address);
     let how = if opened { "If your browser does not show it, open" } else { "Open in a browser" };
     ui::say(format!("{how} this address to {what}:\n  {}", Foreign::new(address)));
+}
+
+/// Opens an address where there is a browser here that can be asked; whether there is one.
+pub(crate) fn show(address: &str) -> bool {
+    commands(address).into_iter().any(|command| start(&command))
+}
+
+/// Whether there is a desktop here, so that a browser can be expected.
+pub(crate) fn is_here() -> bool {
+    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    cfg!(target_os = "macos") || ["BROWSER", "DISPLAY", "WAYLAND_DISPLAY"].into_iter().any(set)
 }
 
 /// Shows the code that the page asks for.

@@ -73,16 +73,20 @@ fn render(stored: &Stored, args: &Args, command: &str) -> String {
     let known_hosts = path(stored.known_hosts_path());
     let key = path(stored.ssh_key_path());
     let certificate = path(stored.ssh_certificate_path());
-    let identity = format!(
-        "    UserKnownHostsFile {known_hosts}\n    StrictHostKeyChecking yes\n    IdentitiesOnly yes\n    \
-         IdentityFile {key}\n    CertificateFile {certificate}\n    PreferredAuthentications publickey\n"
-    );
+    let identity = |methods: &str| {
+        format!(
+            "    UserKnownHostsFile {known_hosts}\n    StrictHostKeyChecking yes\n    IdentitiesOnly yes\n    \
+             IdentityFile {key}\n    CertificateFile {certificate}\n    PreferredAuthentications {methods}\n"
+        )
+    };
+    // The proxy asks the user `mfa` for a second factor.
+    let (of_nodes, of_proxy) = (identity("publickey"), identity("publickey,keyboard-interactive"));
     let login = args.login.as_ref().map(|login| format!("    User {login}\n")).unwrap_or_default();
     let mut text = format!(
         "# OpenSSH configuration for the Sallyport cluster {cluster}.\n\
          # Use it once:    sallyport config > FILE; ssh -F FILE LOGIN@NODE.{cluster}\n\
          # Use it always:  sallyport config >> ~/.ssh/config\n\n\
-         Host *.{cluster}\n{login}{identity}"
+         Host *.{cluster}\n{login}{of_nodes}"
     );
     if args.jump {
         text.push_str(&format!("    ProxyJump {cluster}-proxy\n\n"));
@@ -94,7 +98,7 @@ fn render(stored: &Stored, args: &Args, command: &str) -> String {
     // Under a name of its own: the same machine may well run an sshd that this must not shadow.
     text.push_str(&format!(
         "# For ssh -J {cluster}-proxy: the cluster's own SSH face.\nHost {cluster}-proxy\n    HostName {host}\n    Port {port}\n    \
-         User {}\n{identity}",
+         User {}\n{of_proxy}",
         profile.user
     ));
     text

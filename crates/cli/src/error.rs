@@ -4,6 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use sallyport_access::text::{self, Foreign};
+use sallyport_client::demanded::Demanded;
 pub use sallyport_client::error::chain;
 use sallyport_client::error::{Error as ClientError, Kind};
 use sallyport_helper::error::Error as HelperError;
@@ -32,6 +33,7 @@ pub struct CliError {
     what: String,
     hint: Option<String>,
     exit: Exit,
+    demanded: Option<Box<Demanded>>,
 }
 
 /// What a command comes to.
@@ -41,12 +43,12 @@ impl CliError {
     /// A failure; `what` says what went wrong, on one line. Peers have a word in most of them, and by a line of their own they
     /// could tell of another failure.
     pub fn new(what: impl AsRef<str>) -> Self {
-        Self { what: Foreign::new(what).into(), hint: None, exit: Exit::Failed }
+        Self { what: Foreign::new(what).into(), hint: None, exit: Exit::Failed, demanded: None }
     }
 
     /// Several failures of this machine's own, such as those of a configuration, a line for each.
     pub fn of_lines(what: impl AsRef<str>) -> Self {
-        Self { what: text::lines(what.as_ref()), hint: None, exit: Exit::Failed }
+        Self { what: text::lines(what.as_ref()), hint: None, exit: Exit::Failed, demanded: None }
     }
 
     /// What a peer says on several lines, such as of a document: each but the first behind a mark, so that none can be taken for
@@ -57,7 +59,7 @@ impl CliError {
         for line in lines.take(MOST_QUOTED) {
             what.push_str(&format!("\n  | {line}"));
         }
-        Self { what, hint: None, exit: Exit::Failed }
+        Self { what, hint: None, exit: Exit::Failed, demanded: None }
     }
 
     /// Where it went wrong, such as the name of a file, before what went wrong.
@@ -85,6 +87,17 @@ impl CliError {
     pub fn exit(mut self, exit: Exit) -> Self {
         self.exit = exit;
         self
+    }
+
+    /// Which second factor is missing, where with one the same may be tried again.
+    pub(crate) fn demanded(&self) -> Option<&Demanded> {
+        self.demanded.as_deref()
+    }
+
+    /// The same of what has begun, and is not tried again.
+    #[must_use]
+    pub(crate) fn of_begun(self) -> Self {
+        Self { demanded: None, ..self }
     }
 
     /// What the program ends with.
@@ -123,7 +136,8 @@ impl From<Kind> for Exit {
 impl From<ClientError> for CliError {
     fn from(error: ClientError) -> Self {
         let told = error.document().map_or_else(|| Self::new(error.told()), Self::quoted);
-        told.advised(error.advice()).exit(error.kind().into())
+        let demanded = error.demanded().map(Box::new);
+        Self { demanded, ..told.advised(error.advice()).exit(error.kind().into()) }
     }
 }
 
@@ -131,7 +145,10 @@ impl From<HelperError> for CliError {
     fn from(error: HelperError) -> Self {
         match error {
             HelperError::Client(error) => error.into(),
-            other => Self::new(other.told()).advised(other.advice()).exit(other.kind().into()),
+            other => {
+                let demanded = other.demanded().map(Box::new);
+                Self { demanded, ..Self::new(other.told()).advised(other.advice()).exit(other.kind().into()) }
+            }
         }
     }
 }

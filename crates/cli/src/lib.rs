@@ -18,6 +18,7 @@ mod crypto;
 mod db;
 pub mod dial;
 pub mod error;
+mod factor;
 mod foreground;
 mod global;
 mod inherited;

@@ -1,5 +1,7 @@
 //! `sallyport mfa`: your passkeys, one-time codes and recovery codes.
 
+mod pre_auth;
+
 use sallyport_access::text::Foreign;
 use sallyport_client::browser_login::address_of;
 use sallyport_client::factors::{Ended, Factors};
@@ -25,6 +27,8 @@ pub(crate) enum Mfa {
     Rm(Rm),
     /// Make ten recovery codes, each good once in place of a one-time code. Those from before are void.
     RecoveryCodes(RecoveryCodes),
+    /// Prove a factor beforehand, for sessions that are begun where nobody can be asked: by scripts, Ansible or an editor.
+    PreAuth(pre_auth::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -106,6 +110,7 @@ pub(crate) async fn run(global: &Global, command: Mfa) -> CliResult {
         Mfa::Add(args) => add(&mut own, args).await,
         Mfa::Rm(args) => rm(&mut own, args).await,
         Mfa::RecoveryCodes(args) => recovery_codes(&mut own, args).await,
+        Mfa::PreAuth(args) => pre_auth::run(global, args).await,
     }
 }
 

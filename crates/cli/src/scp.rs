@@ -14,11 +14,13 @@ use sallyport_ssh::client::{Output, Program, SessionRequest};
 use sallyport_ssh::copy::{CopyError, Links, Listener, Options, Outcome, Progress, Remote};
 
 use crate::error::{CliError, CliResult, Context, Exit};
+use crate::factor;
 use crate::global::Global;
 use crate::ssh::target::{self, Target};
 use crate::ssh::{Link, default_login};
 use crate::ui;
 use sallyport_client::profile::Stored;
+use sallyport_client::session_factor::Asking;
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -92,7 +94,8 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
             .exit(Exit::Usage));
     };
     let stored = global.profiles().load_valid_of(args.cluster.as_deref())?;
-    let copy = Copy { stored: &stored, args: &args, bars: Bars::new(args.quiet) };
+    let (bars, asking) = (Bars::new(args.quiet), Asking::default());
+    let copy = Copy { stored: &stored, args: &args, bars, asking };
     let outcome = copy.run(places, destination).await?;
     copy.bars.finish();
     for failure in &outcome.failures {
@@ -105,6 +108,7 @@ struct Copy<'a> {
     stored: &'a Stored,
     args: &'a Args,
     bars: Bars,
+    asking: Asking,
 }
 
 impl Copy<'_> {
@@ -190,20 +194,25 @@ impl Copy<'_> {
         };
         let key = (login, target.host.clone());
         if !nodes.contains_key(&key) {
-            let link = Link::for_files(self.stored, &key.1, &key.0).await?;
-            let stream = link.files().await?;
-            let files = match Remote::open(stream).await {
-                Ok(files) => files,
-                Err(error) => {
-                    return Err(match self.why_refused(&link, &key).await {
-                        Some(text) => CliError::new(text).exit(Exit::Refused),
-                        None => explain(&link, &error),
-                    });
-                }
-            };
-            nodes.insert(key.clone(), (link, files));
+            let connected = factor::proven(self.stored, &self.asking, &[], async || self.open(&key).await);
+            nodes.insert(key.clone(), connected.await?);
         }
         Ok(key)
+    }
+
+    async fn open(&self, key: &(String, String)) -> CliResult<(Link, Remote)> {
+        let link = Link::for_files(self.stored, &key.1, &key.0).await?;
+        let stream = link.files().await?;
+        match Remote::open(stream).await {
+            Ok(files) => Ok((link, files)),
+            Err(error) => Err(match link.said().filter(|said| said.demanded().is_some()) {
+                Some(said) => said,
+                None => match self.why_refused(&link, key).await {
+                    Some(text) => CliError::new(text).exit(Exit::Refused),
+                    None => explain(&link, &error),
+                },
+            }),
+        }
     }
 
     /// What a node says on standard error that answers with no file service. A connection for one session has had it.

@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use tracing::{Instrument, info_span};
 
 use crate::error::{CliResult, Exit};
+use crate::factor;
 use crate::global::Global;
 use crate::trace;
 use alone::alone;
@@ -26,11 +27,13 @@ pub(crate) use login::default_login;
 use login::login;
 pub(crate) use plan::Args;
 use plan::Plan;
+use sallyport_client::session_factor::Asking;
 use sallyport_client::trace::PHASE;
 use sallyport_client::trace::recorder;
+pub(crate) use several::targets;
 
 pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
-    let (format, destination) = (args.trace, args.destination.clone());
+    let (format, destination) = (args.trace, args.destination().to_owned());
     let outcome = go(global, args).await;
     if let Some(format) = format {
         trace::tell(format, &destination, outcome.as_ref().err()).await;
@@ -53,10 +56,13 @@ async fn go(global: &Global, args: Args) -> CliResult<ExitCode> {
             return several::selected(global, &stored, &plan, &target).await;
         }
         let login = login(&stored, &plan, &target)?;
-        let link = Link::open(&stored, &target.host, &login, &plan).await?;
-        let outcome = alone(&link, &plan).await;
-        link.connection.disconnect().await;
-        outcome
+        factor::proven(&stored, &Asking::default(), &[], async || {
+            let link = Link::open(&stored, &target.host, &login, &plan).await?;
+            let outcome = alone(&link, &plan).await;
+            link.connection.disconnect().await;
+            outcome
+        })
+        .await
     }
     .instrument(info_span!(target: PHASE, "ssh", trace.id = recorder::id(), otel.kind = "client"))
     .await

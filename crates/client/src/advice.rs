@@ -28,6 +28,11 @@ impl Error {
             Self::OtherUser { user, wanted } => Some(format!(
                 "log in at the page as {wanted}; or, if you are {user}: sallyport login --user {user}"
             )),
+            Self::FactorWanted { demanded } => Some(demanded.beforehand()),
+            Self::FactorRefused { .. } => fixed(
+                "connect again; if you did not ask for this session, sallyport logout, and tell an administrator",
+            ),
+            Self::NoOneToAsk => fixed("run it in a terminal; or --otp CODE"),
             Self::NoKey | Self::LoginNotProven { .. } => fixed("sallyport login"),
             Self::Setting { variable, allowed, .. } => Some(format!("{variable}={allowed}")),
             Self::NoHome => fixed("set SALLYPORT_HOME"),

@@ -17,6 +17,7 @@ use sallyport_wire::v1::factors_client::FactorsClient;
 use sallyport_wire::v1::login_client::LoginClient;
 use sallyport_wire::v1::provisioning_client::ProvisioningClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
+use sallyport_wire::v1::session_factors_client::SessionFactorsClient;
 use sallyport_wire::v1::sessions_client::SessionsClient;
 use sallyport_wire::v1::sso_client::SsoClient;
 use sallyport_wire::v1::suites_client::SuitesClient;
@@ -150,6 +151,11 @@ impl Authority {
     /// The caller's own factors.
     pub fn factors(&self) -> FactorsClient<Channel> {
         FactorsClient::new(self.channel.clone())
+    }
+
+    /// The second factor for each of the caller's sessions.
+    pub fn session_factors(&self) -> SessionFactorsClient<Channel> {
+        SessionFactorsClient::new(self.channel.clone())
     }
 
     /// Tokens of SCIM clients.

@@ -9,6 +9,8 @@ use sallyport_access::text::Foreign;
 use sallyport_ssh::agent::NotSigned;
 use tonic::{Code, Status};
 
+use crate::demanded::{Demanded, shown};
+
 /// What something comes to.
 pub type Result<T = (), E = Error> = std::result::Result<T, E>;
 
@@ -313,6 +315,21 @@ pub enum Error {
         /// Who was to.
         wanted: sallyport_access::UserName,
     },
+    /// A second factor has to be proven for a session, and there is no person here who could be asked.
+    #[error("{} demands a second factor for each session, and there is no terminal or desktop to ask you at", shown(&demanded.target))]
+    FactorWanted {
+        /// What demands it.
+        demanded: Box<Demanded>,
+    },
+    /// The person has refused to prove a second factor, or has not proven it in time.
+    #[error("the second factor for {what} was refused, or was not proven in time")]
+    FactorRefused {
+        /// What demands it.
+        what: String,
+    },
+    /// A second factor is to be proven beforehand where no person can be asked.
+    #[error("you have to prove a second factor, and there is no terminal or desktop to ask you at")]
+    NoOneToAsk,
     /// The stored login has no key to sign with.
     #[error("the stored login has no key")]
     NoKey,
@@ -328,6 +345,8 @@ pub enum Error {
         advice: Option<String>,
         /// Of which kind it is.
         kind: Kind,
+        /// A second factor has to be proven first.
+        demanded: Option<Box<Demanded>>,
     },
 }
 
@@ -410,6 +429,19 @@ impl Error {
         }
     }
 
+    /// What has to be proven, where a second factor would do.
+    #[must_use]
+    pub fn demanded(&self) -> Option<Demanded> {
+        match self {
+            Self::Node { node, login, status } => Demanded::of(status, "node", node, login),
+            Self::Database { database, status } => Demanded::of(status, "db", database, ""),
+            Self::Resource { kind, name, status } => Demanded::of(status, kind, name, ""),
+            Self::FactorWanted { demanded } => Some((**demanded).clone()),
+            Self::Relayed { demanded, .. } => demanded.as_deref().cloned(),
+            _ => None,
+        }
+    }
+
     /// Whether the proxy says that other agents than those that were asked for serve a resource now.
     #[must_use]
     pub fn is_of_other_agents(&self) -> bool {
@@ -434,9 +466,13 @@ impl Error {
             Self::NoLogin | Self::NoLoginAt { .. } | Self::Expired { .. } | Self::LoginNotProven { .. } => {
                 Kind::NotLoggedIn
             }
-            Self::NoDatabase(_) | Self::NoResource { .. } | Self::NotSigned(_) | Self::OtherUser { .. } => {
-                Kind::Refused
-            }
+            Self::NoDatabase(_)
+            | Self::NoResource { .. }
+            | Self::NotSigned(_)
+            | Self::OtherUser { .. }
+            | Self::FactorWanted { .. }
+            | Self::FactorRefused { .. }
+            | Self::NoOneToAsk => Kind::Refused,
             Self::Tls { why: TlsFailure::Expired { .. }, .. } => Kind::NotLoggedIn,
             Self::Unreached { .. }
             | Self::UnreachedByQuic { .. }
@@ -531,54 +567,4 @@ impl<T, E: StdError + Send + Sync + 'static> Doing<T> for Result<T, E> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn node(status: Status) -> Error {
-        Error::Node { node: "web-1".to_owned(), login: "root".to_owned(), status }
-    }
-
-    #[test]
-    fn answers_have_the_kind_and_the_advice_of_what_was_asked() {
-        let refused = || Status::permission_denied("no");
-        let answered = Error::answered("list the nodes", refused());
-        assert_eq!(
-            (answered.kind(), answered.told(), answered.advice()),
-            (Kind::Refused, "no".to_owned(), None)
-        );
-        let node = node(refused());
-        assert_eq!(node.kind(), Kind::Connection);
-        assert!(node.advice().unwrap().contains("root is not one of them on web-1"), "{node:?}");
-        for (status, kind) in [
-            (refused(), Kind::Refused),
-            (Status::unauthenticated("who?"), Kind::NotLoggedIn),
-            (Status::not_found("none"), Kind::Connection),
-        ] {
-            let database = Error::Database { database: "prod".to_owned(), status };
-            assert_eq!(database.kind(), kind, "{database:?}");
-            assert!(database.advice().is_some(), "{database:?}");
-        }
-        // An authority that was reached says itself what is the matter with it.
-        let busy = Error::answered("log in", Status::unavailable("the store is being moved"));
-        assert_eq!(
-            (busy.told(), busy.advice()),
-            ("cannot log in: the store is being moved".to_owned(), None)
-        );
-    }
-
-    #[test]
-    fn what_is_told_has_the_causes_on_one_line_and_steers_nothing() {
-        let failed = Err::<(), _>(std::io::Error::other("a\nb\u{1b}[2J")).doing("read it").unwrap_err();
-        let told = failed.told();
-        assert!(told.starts_with("cannot read it: a"), "{told:?}");
-        assert!(!told.contains(['\n', '\u{1b}']), "{told:?}");
-        assert_eq!(failed.kind(), Kind::Failed);
-    }
-
-    #[test]
-    fn a_document_keeps_its_lines() {
-        let wrong = Error::answered("write it", Status::invalid_argument("role: 2 problems\nline 3: a"));
-        assert_eq!(wrong.document(), Some("role: 2 problems\nline 3: a"));
-        assert_eq!(Error::answered("write it", Status::not_found("none")).document(), None);
-    }
-}
+mod tests;

@@ -12,6 +12,7 @@ use sallyport_ca::Opening;
 use sallyport_client::agents;
 use sallyport_client::error::Doing;
 use sallyport_client::profile::Stored;
+use sallyport_client::session_factor::Asker;
 use sallyport_databases::postgres::boundary::Boundary;
 use sallyport_databases::postgres::error::{LOST, LOST_HINT, Refusal, SqlState};
 use sallyport_databases::postgres::options;
@@ -19,12 +20,12 @@ use sallyport_databases::postgres::startup::{self, First};
 use sallyport_wire::v1::DatabaseOpening;
 use sallyport_wire::{alpn, preamble};
 use time::OffsetDateTime;
-use tokio::net::UnixStream;
 use tracing::warn;
 
 use super::end_to_end::{EndToEnd, FromAgent, Login, Own, Speaks};
 use super::ends::{Input, Output, gone};
 use super::forwarder::{Forwarder, Target, refusal};
+use super::program::Program;
 use super::stream_state::StreamState;
 use super::transports::Transports;
 use crate::error::{Error, Result};
@@ -114,7 +115,9 @@ pub(super) struct DatabaseSession<'a> {
     pub(super) input: Input,
     pub(super) output: Output,
     /// Ends when the program does; none where the program is this one.
-    pub(super) program: Option<&'a UnixStream>,
+    pub(super) program: Option<&'a Program>,
+    /// Reaches the person, where a second factor has to be proven first.
+    pub(super) asker: Option<&'a dyn Asker>,
 }
 
 impl DatabaseSession<'_> {
@@ -137,9 +140,9 @@ impl DatabaseSession<'_> {
             return self.by_the_proxy(stored).await;
         }
         let state = StreamState::late();
-        let (own, transports, program) = (self.own, self.transports, self.program);
+        let (own, transports, program, asker) = (self.own, self.transports, self.program, self.asker);
         let (early, input, output) = (self.early.as_slice(), &self.input, &self.output);
-        let end_to_end = EndToEnd { own, transports, speaks: &asked, early, input, output, program };
+        let end_to_end = EndToEnd { own, transports, speaks: &asked, early, input, output, program, asker };
         match end_to_end.carry(&stored, &agents, &state).await {
             Ok(()) => Ok(()),
             Err(error) => self.refuse(&asked, state.refusal.take(), error).await,
@@ -162,8 +165,8 @@ impl DatabaseSession<'_> {
 
     /// Carries bytes as they are, which the proxy sees.
     async fn by_the_proxy(self, stored: Arc<Stored>) -> Result {
-        let Self { transports, database, early, input, output, program, .. } = self;
+        let Self { transports, database, early, input, output, program, asker, .. } = self;
         let target = Target::Database { name: database };
-        Forwarder { transports, target, early, input, output, program, state: None }.run(stored).await
+        Forwarder { transports, target, early, input, output, program, asker, state: None }.run(stored).await
     }
 }

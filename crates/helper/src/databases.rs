@@ -1,16 +1,18 @@
 //! Connections of local database clients.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use futures::future::LocalBoxFuture;
 
 use super::database_session::DatabaseSession;
 use super::forwarder::refusal;
-use super::local_clients::{LocalClients, open, wait};
+use super::local_clients::{LocalClients, open};
 use super::request::Request;
 use crate::error::Result;
 use sallyport_client::error::Doing;
 use sallyport_client::profile::{Profiles, Stored};
+use sallyport_client::session_factor::Asker;
 
 /// Carries the connections of local clients to databases of one cluster.
 #[derive(Debug)]
@@ -27,6 +29,12 @@ impl Databases {
         Self(LocalClients::by_the_helper(profiles, stored))
     }
 
+    /// The same, with a way to the person, for second factors that have to be proven first.
+    #[must_use]
+    pub fn asking(self, asker: Arc<dyn Asker>) -> Self {
+        Self(self.0.asking(asker))
+    }
+
     /// Carries one connection to its end. `early` is what the client has said already, its first packet at least.
     ///
     /// # Errors
@@ -40,7 +48,7 @@ impl Databases {
         Box::pin(async move {
             let request = Request::Database { name: database.to_owned(), early: early.clone() };
             match self.0.hand_over(request, [&client, &client]).await {
-                Some(taken) => wait(taken).await,
+                Some(taken) => self.0.wait(taken).await,
                 None => self.alone(database, early, client).await,
             }
         })
@@ -57,6 +65,7 @@ impl Databases {
             }
         };
         let (transports, own, database) = (&self.0.transports, &self.0.own, database.to_owned());
-        DatabaseSession { own, transports, database, early, input, output, program: None }.run(stored).await
+        let (program, asker) = (None, self.0.asker());
+        DatabaseSession { own, transports, database, early, input, output, program, asker }.run(stored).await
     }
 }

@@ -30,12 +30,14 @@ use tracing::debug;
 use super::ends::{Input, Output, gone};
 use super::forwarder::{Forwarder, Target};
 use super::native::{CAUSE_PATIENCE, connect, next};
+use super::program::Program;
 use super::stream_state::StreamState;
 use super::transports::Transports;
 use crate::error::{Error, Result};
 use sallyport_client::error::chain;
 use sallyport_client::native as protocol;
 use sallyport_client::profile::Stored;
+use sallyport_client::session_factor::Asker;
 
 /// From the first byte to a proven agent.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(30);
@@ -149,7 +151,9 @@ pub(super) struct EndToEnd<'a, S> {
     pub(super) input: &'a Input,
     pub(super) output: &'a Output,
     /// Ends when the program does; none where the program is this one.
-    pub(super) program: Option<&'a UnixStream>,
+    pub(super) program: Option<&'a Program>,
+    /// Reaches the person, where a second factor has to be proven first.
+    pub(super) asker: Option<&'a dyn Asker>,
 }
 
 /// Why a session has ended before its time.
@@ -203,7 +207,7 @@ impl<S: Speaks> EndToEnd<'_, S> {
         let (tls, far) = connect(&login.client(self.speaks, agents)?)?;
         let upstream = self.upstream(Arc::clone(stored), far, agents.to_vec(), state);
         let (mut upstream, mut talk): (Pin<&mut _>, Pin<&mut _>) =
-            (pin!(upstream), pin!(self.talk(tls, &login)));
+            (pin!(upstream), pin!(self.talk(tls, &login, state)));
         tokio::select! {
             biased;
             ended = upstream.as_mut() => match ended {
@@ -251,21 +255,26 @@ impl<S: Speaks> EndToEnd<'_, S> {
         state: &StreamState,
     ) -> Result {
         let (transports, target, early) = (self.transports, self.speaks.target(agents), Vec::new());
-        let forwarder =
-            Forwarder { transports, target, early, input, output, program: None, state: Some(state) };
+        let (asker, state) = (self.asker, Some(state));
+        let forwarder = Forwarder { transports, target, early, input, output, program: None, asker, state };
         forwarder.run(stored).await
     }
 
     /// The program's bytes inside TLS, until either has ended.
-    async fn talk(&self, mut tls: EndpointStream<UnixStream>, login: &Login) -> Result<Talked, Ended> {
+    async fn talk(
+        &self,
+        mut tls: EndpointStream<UnixStream>,
+        login: &Login,
+        state: &StreamState,
+    ) -> Result<Talked, Ended> {
         let shaken = tokio::select! {
-            shaken = tokio::time::timeout(HANDSHAKE_PATIENCE, tls.handshake()) => shaken,
+            shaken = state.within(HANDSHAKE_PATIENCE, tls.handshake()) => shaken,
             () = gone(self.program) => return Ok(Talked::Finished),
         };
         match shaken {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(explain(self.speaks.shown(), &error)),
-            Err(_) => {
+            Some(Ok(())) => {}
+            Some(Err(error)) => return Err(explain(self.speaks.shown(), &error)),
+            None => {
                 let (to, seconds) = (self.speaks.shown(), HANDSHAKE_PATIENCE.as_secs());
                 return Err(Error::AgentSilent { to, seconds }.into());
             }

@@ -13,6 +13,8 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio_util::either::Either;
 
+use super::program::Program;
+
 /// Bytes read from a program at a time.
 const CHUNK_BYTES: usize = 64 * 1024;
 /// What a program's pipe may hold.
@@ -193,18 +195,10 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Waits until the program has ended or hung up. It says nothing on this socket.
-pub(super) async fn gone(program: Option<&UnixStream>) {
-    let Some(program) = program else { return std::future::pending().await };
-    loop {
-        if program.readable().await.is_err() {
-            return;
-        }
-        match program.try_read(&mut [0; 16]) {
-            Ok(0) => return,
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => return,
-        }
+/// Waits until the program has ended or hung up.
+pub(super) async fn gone(program: Option<&Program>) {
+    match program {
+        Some(program) => program.gone().await,
+        None => std::future::pending().await,
     }
 }

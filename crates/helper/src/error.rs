@@ -2,6 +2,7 @@
 
 use sallyport_access::text::Foreign;
 use sallyport_client::advice::{AGAIN, LOOK};
+use sallyport_client::demanded::Demanded;
 use sallyport_client::error::{Error as ClientError, Kind, chain};
 
 /// What something comes to.
@@ -133,6 +134,16 @@ impl Error {
         matches!(self, Self::Client(error) if error.is_of_other_agents())
     }
 
+    /// What has to be proven, where a second factor would do.
+    #[must_use]
+    pub fn demanded(&self) -> Option<Demanded> {
+        match self {
+            Self::Client(error) => error.demanded(),
+            Self::PerhapsDone(error) => error.demanded(),
+            _ => None,
+        }
+    }
+
     /// The next command to try, or what to look at.
     #[must_use]
     pub fn advice(&self) -> Option<String> {
@@ -191,7 +202,10 @@ impl Error {
     pub(crate) fn of_stream(self) -> ClientError {
         match self {
             Self::Client(error) => error,
-            other => ClientError::Relayed { what: other.told(), advice: other.advice(), kind: other.kind() },
+            other => {
+                let (what, advice, kind) = (other.told(), other.advice(), other.kind());
+                ClientError::Relayed { what, advice, kind, demanded: other.demanded().map(Box::new) }
+            }
         }
     }
 }

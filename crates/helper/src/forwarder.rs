@@ -14,15 +14,16 @@ use futures::future::poll_fn;
 use sallyport_access::HostId;
 use sallyport_databases::postgres::error::{Refusal, SqlState};
 use tokio::io::AsyncWrite;
-use tokio::net::UnixStream;
 
 use super::ends::{Input, Output, gone};
+use super::program::Program;
 use super::stream_state::StreamState;
 use super::transports::{Seat, Transports};
 use crate::error::{Error, Result};
 use sallyport_client::channel::Channel;
 use sallyport_client::error::Kind;
 use sallyport_client::profile::Stored;
+use sallyport_client::session_factor::Asker;
 use sallyport_client::transport::{self, Answers, Carried, Ending, Outgoing, Protocol};
 
 /// Bytes that may go out before the proxy has answered, and are kept to be said again on another connection.
@@ -101,7 +102,9 @@ pub(super) struct Forwarder<'a> {
     pub(super) input: Input,
     pub(super) output: Output,
     /// Ends when the program does; none where the program is this one.
-    pub(super) program: Option<&'a UnixStream>,
+    pub(super) program: Option<&'a Program>,
+    /// Reaches the person, where a second factor has to be proven first; none where that is another program's to do.
+    pub(super) asker: Option<&'a dyn Asker>,
     /// What the TLS above must know of the stream, where that is here.
     pub(super) state: Option<&'a StreamState>,
 }
@@ -186,6 +189,7 @@ impl Forwarder<'_> {
         early: &mut Early,
         begin: impl Fn(Channel, &Arc<Stored>) -> (Carried<P>, Ending),
     ) -> Result<Open<P>> {
+        let mut proven = false;
         loop {
             let seat = self.transports.seat(stored).await?;
             if let Some(state) = self.state {
@@ -199,11 +203,20 @@ impl Forwarder<'_> {
                     Ok(()) => false,
                     Err(_) if !seat.fresh && ending.is_local() => true,
                     Err(error) => {
+                        let error = self.explain(&ending, &error);
+                        if !proven && self.is_proven(stored, &error).await? {
+                            // Nothing of what went out has gone further than the proxy, if that tells the truth.
+                            proven = true;
+                            if let Some(state) = self.state {
+                                state.again();
+                            }
+                            continue;
+                        }
                         if let Some(state) = self.state {
                             state.ssh_alone.set(ending.is_unimplemented());
                             *state.refusal.borrow_mut() = ending.refusal();
                         }
-                        return Err(self.explain(&ending, &error));
+                        return Err(error);
                     }
                 },
                 () = self.suspicious(&seat, stored) => true,
@@ -223,6 +236,14 @@ impl Forwarder<'_> {
             };
             return Ok(Open { outgoing, incoming, ending, _seat: seat });
         }
+    }
+
+    /// Has a second factor proven, where one was missing and there is a way to the person; whether it was.
+    async fn is_proven(&self, stored: &Stored, error: &Error) -> Result<bool> {
+        let (Some(demanded), Some(asker)) = (error.demanded(), self.asker) else { return Ok(false) };
+        let _asks = self.state.map(StreamState::ask);
+        self.transports.asking.prove(stored, &demanded, &[], asker).await?;
+        Ok(true)
     }
 
     /// Waits until a connection that was made earlier is lost for all that can be seen: the proxy was asked on it and kept

@@ -17,6 +17,7 @@ mod local_clients;
 pub mod log;
 mod native;
 pub mod node;
+mod program;
 mod relay;
 pub mod request;
 mod resource_session;

@@ -4,11 +4,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use tokio::io::AsyncReadExt;
-use tokio::net::UnixStream;
-
 use super::end_to_end::Own;
-use super::endpoint::{self, Endpoint, Taken};
+use super::endpoint::{Endpoint, Taken, Waiting};
 use super::ends::{Ends, Input, Output};
 use super::request::Request;
 use super::setting::Setting;
@@ -16,6 +13,7 @@ use super::transports::{Login, Transports};
 use crate::error::Result;
 use sallyport_client::error::Doing;
 use sallyport_client::profile::{Profiles, Stored};
+use sallyport_client::session_factor::Asker;
 
 /// How connections to one cluster are carried.
 pub(super) struct LocalClients {
@@ -25,6 +23,7 @@ pub(super) struct LocalClients {
     helper: Setting,
     pub(super) transports: Transports,
     pub(super) own: Own,
+    asker: Option<Arc<dyn Asker>>,
 }
 
 impl std::fmt::Debug for LocalClients {
@@ -39,7 +38,8 @@ impl LocalClients {
         // Of several logins it is this one, whatever becomes the current one meanwhile.
         let profiles = profiles.at(&stored.profile.proxy);
         let transports = Transports::new(profiles.clone(), stored.directory.clone());
-        Self { profiles, stored: stored.clone(), helper: Setting::Off, transports, own: Own::default() }
+        let (helper, own, asker) = (Setting::Off, Own::default(), None);
+        Self { profiles, stored: stored.clone(), helper, transports, own, asker }
     }
 
     /// By the helper, for a program that stays only for a moment: the helper's connection is there already.
@@ -50,16 +50,32 @@ impl LocalClients {
         Self { helper, ..Self::new(profiles, stored) }
     }
 
+    /// The same, with a way to the person.
+    pub(super) fn asking(self, asker: Arc<dyn Asker>) -> Self {
+        Self { asker: Some(asker), ..self }
+    }
+
+    /// The way to the person.
+    pub(super) fn asker(&self) -> Option<&dyn Asker> {
+        self.asker.as_deref()
+    }
+
+    /// Waits until a connection that the helper has taken over ends.
+    pub(super) async fn wait(&self, taken: Taken) -> Result {
+        Waiting::of(taken).to_the_end(self.asker()).await
+    }
+
     /// Has the helper carry a client (input and output) to what a request names, where it does.
     pub(super) async fn hand_over(&self, request: Request, client: [&OwnedFd; 2]) -> Option<Taken> {
         let Setting::On { idle } = self.helper else { return None };
         let [input, output] = client;
         let (input, output) = (input.try_clone().ok()?, output.try_clone().ok()?);
         let (directory, proxy) = (self.stored.directory.clone(), self.stored.profile.proxy.clone());
+        let asks = self.asker().is_some_and(Asker::can_ask);
         // Starting one takes a moment, in which other clients want to be served.
         let asked = tokio::task::spawn_blocking(move || {
             let endpoint = Endpoint { directory: &directory, proxy: &proxy, idle };
-            endpoint.ask(&request, [input.as_fd(), output.as_fd()])
+            endpoint.ask(&request, asks, [input.as_fd(), output.as_fd()])
         });
         asked.await.ok().flatten()
     }
@@ -76,15 +92,4 @@ impl LocalClients {
 /// A client's input and output, to be waited for by this process.
 pub(super) fn open(input: OwnedFd, output: OwnedFd) -> Result<(Input, Output)> {
     Ok(Ends::new(vec![input, output]).and_then(Ends::open).doing("take the client's connection")?)
-}
-
-/// Waits until a connection that the helper has taken over ends.
-pub(super) async fn wait(taken: Taken) -> Result {
-    let Taken(stream) = taken;
-    let doing = "hear from the helper daemon";
-    stream.set_read_timeout(None).and_then(|()| stream.set_nonblocking(true)).doing(doing)?;
-    let stream = UnixStream::from_std(stream).doing(doing)?;
-    let mut said = Vec::new();
-    let read = stream.take(64 * 1024).read_to_end(&mut said).await;
-    endpoint::understand(read.is_ok().then_some(&said))
 }

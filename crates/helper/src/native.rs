@@ -6,7 +6,7 @@
 //! same ticket then, which a node takes once.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
@@ -26,6 +26,7 @@ use tracing::debug;
 
 use super::ends::{Ends, Input, Output, SCRATCH, gone};
 use super::forwarder::{Forwarder, Target};
+use super::program::Program;
 use super::request::answer;
 use super::stream_state::StreamState;
 use super::transports::{Login, Transports};
@@ -33,6 +34,7 @@ use crate::error::{Error, Result};
 use sallyport_client::native as protocol;
 use sallyport_client::native_history;
 use sallyport_client::profile::Stored;
+use sallyport_client::session_factor::Asker;
 
 /// From the first byte to a proven node.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(30);
@@ -47,6 +49,8 @@ const MOST_NODES: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     known: RefCell<HashMap<String, Known>>,
+    /// Those that demanded a second factor, and may again.
+    demanding: RefCell<HashSet<String>>,
     /// Streams that were begun, and those of them that had a ticket.
     begun: Cell<(u64, u64)>,
 }
@@ -86,6 +90,20 @@ impl Nodes {
         matches!(self.known.borrow().get(node), Some(Known::Native(_, _, true)))
     }
 
+    /// Whether the person may have to be asked before the node answers, so that nothing is begun meanwhile that has no such patience.
+    pub(super) fn may_demand(&self, node: &str) -> bool {
+        self.demanding.borrow().contains(node)
+    }
+
+    /// The node demanded a second factor.
+    pub(super) fn demands(&self, node: &str) {
+        let mut demanding = self.demanding.borrow_mut();
+        if demanding.len() >= MOST_NODES {
+            demanding.clear();
+        }
+        demanding.insert(node.to_owned());
+    }
+
     fn meet(&self, node: &str) {
         if let Some(Known::Native(stored, _, met)) = self.known.borrow_mut().get_mut(node)
             && !std::mem::replace(met, true)
@@ -122,7 +140,7 @@ pub(super) struct Native<'a> {
     pub(super) node: String,
     pub(super) login: String,
     /// Where the program is told how it went; it ends when the program does.
-    pub(super) words: &'a UnixStream,
+    pub(super) words: &'a Program,
 }
 
 /// Why a stream has ended before its time.
@@ -165,8 +183,9 @@ impl Native<'_> {
         let (mut tls, far) = connect(&client)?;
         let state = StreamState::of(&tls);
         let early = tls.is_early();
+        // The program asks for a second factor by itself: it has the demand in the error.
         let (mut upstream, mut talk) =
-            (pin!(self.upstream(stored, far, &state)), pin!(self.talk(tls, program)));
+            (pin!(self.upstream(stored, far, &state, None)), pin!(self.talk(tls, program, &state)));
         let ended = tokio::select! {
             biased;
             // What came before the end is the node's greeting, if it knows SSH alone and has not understood what we said.
@@ -183,6 +202,12 @@ impl Native<'_> {
                 other => other,
             },
         };
+        if let Err(Ended::Failed(error)) = &ended
+            && error.demanded().is_some()
+        {
+            // From now on the program hears of it before it has said anything.
+            self.nodes.demands(&self.node);
+        }
         let silent = ended.is_err() && state.was_left_silently();
         if silent && early {
             // Something of the program's was said: what the node is now the next one finds out.
@@ -208,11 +233,12 @@ impl Native<'_> {
         stored: Arc<Stored>,
         (input, output): (Input, Output),
         state: &StreamState,
+        asker: Option<&dyn Asker>,
     ) -> Error {
         let target = Target::Native { node: self.node.clone(), login: self.login.clone() };
         let (transports, early) = (self.transports, Vec::new());
         let forwarder =
-            Forwarder { transports, target, early, input, output, program: None, state: Some(state) };
+            Forwarder { transports, target, early, input, output, program: None, asker, state: Some(state) };
         match forwarder.run(stored).await {
             Ok(()) => std::future::pending().await,
             Err(error) => error,
@@ -220,19 +246,23 @@ impl Native<'_> {
     }
 
     /// Waits for a proven node. `None`: the program has gone.
-    pub(super) async fn handshake(&self, tls: &mut EndpointStream<UnixStream>) -> Option<Result<(), Ended>> {
+    pub(super) async fn handshake(
+        &self,
+        tls: &mut EndpointStream<UnixStream>,
+        state: &StreamState,
+    ) -> Option<Result<(), Ended>> {
         let handshake = tokio::select! {
-            handshake = tokio::time::timeout(HANDSHAKE_PATIENCE, tls.handshake()) => handshake,
+            handshake = state.within(HANDSHAKE_PATIENCE, tls.handshake()) => handshake,
             () = gone(Some(self.words)) => return None,
         };
         Some(match handshake {
-            Ok(Ok(())) => {
+            Some(Ok(())) => {
                 self.nodes.meet(&self.node);
                 Ok(())
             }
-            Ok(Err(error)) if protocol::is_ssh_alone(&error) => Err(Ended::SshAlone),
-            Ok(Err(error)) => Err(protocol::explain(&self.node, &error).into()),
-            Err(_) => {
+            Some(Err(error)) if protocol::is_ssh_alone(&error) => Err(Ended::SshAlone),
+            Some(Err(error)) => Err(protocol::explain(&self.node, &error).into()),
+            None => {
                 Err(Error::NodeSilent { node: self.node.clone(), seconds: HANDSHAKE_PATIENCE.as_secs() }
                     .into())
             }
@@ -240,17 +270,22 @@ impl Native<'_> {
     }
 
     /// The program's bytes inside TLS, until either has ended.
-    async fn talk(&self, mut tls: EndpointStream<UnixStream>, program: UnixStream) -> Result<(), Ended> {
+    async fn talk(
+        &self,
+        mut tls: EndpointStream<UnixStream>,
+        program: UnixStream,
+        state: &StreamState,
+    ) -> Result<(), Ended> {
         let early = tls.is_early();
-        if !early {
-            match self.handshake(&mut tls).await {
+        if !early || self.nodes.may_demand(&self.node) {
+            match self.handshake(&mut tls, state).await {
                 Some(shaken) => shaken?,
                 None => return Ok(()),
             }
         }
         self.nodes.begins(early);
         debug!(node = self.node, early, "a native stream begins");
-        if !say(self.words, &[answer::READY]) {
+        if !self.words.tell_now(&[answer::READY]) {
             return Ok(());
         }
         let (mut from_node, mut to_node) = tokio::io::split(tls);
@@ -322,9 +357,4 @@ pub(super) async fn next(reader: &mut (impl AsyncRead + Unpin)) -> io::Result<By
         })
     })
     .await
-}
-
-/// Says something short to a program. `false`: it has gone.
-fn say(words: &UnixStream, bytes: &[u8]) -> bool {
-    words.try_write(bytes).is_ok_and(|count| count == bytes.len())
 }

@@ -71,9 +71,9 @@ impl Native<'_> {
         let (mut tls, far) = native::connect(&client)?;
         let state = StreamState::of(&tls);
         let early = tls.is_early();
-        let mut upstream = pin!(self.upstream(stored, far, &state));
-        if !early && !self.nodes.have_met(&self.node) {
-            let mut shaking = Box::pin(self.handshake(&mut tls));
+        let mut upstream = pin!(self.upstream(stored, far, &state, Some(self.words)));
+        if self.nodes.may_demand(&self.node) || (!early && !self.nodes.have_met(&self.node)) {
+            let mut shaking = Box::pin(self.handshake(&mut tls, &state));
             let met = tokio::select! {
                 biased;
                 // What came before the end is the node's greeting, if it knows SSH alone and has not understood us.
@@ -92,6 +92,9 @@ impl Native<'_> {
                 },
             };
             drop(shaking);
+            if state.questions.get() > 0 {
+                self.nodes.demands(&self.node);
+            }
             match met {
                 Ok(()) => {}
                 Err(Ended::Failed(error)) if !state.ssh_alone.get() && !state.was_left_silently() => {
@@ -148,6 +151,9 @@ impl Native<'_> {
             }
         };
         drop(serve);
+        if state.questions.get() > 0 {
+            self.nodes.demands(&self.node);
+        }
         if state.ssh_alone.get() || proof.changed.load(Ordering::Acquire) {
             // Said too late for this ssh, which was greeted already.
             self.nodes.is_ssh_alone(&self.node);

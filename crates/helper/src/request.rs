@@ -1,9 +1,12 @@
 //! What a program and the helper daemon say to each other over the socket: one request, its answer.
 //!
 //! A request is the magic `sally1`, one byte of kind, two of length (big endian) and a body; descriptors ride on its first byte.
-//! An answer begins with one byte; what follows lasts until the socket is closed.
+//! The kind's highest bit says that the program can ask its person for a second factor. An answer begins with one byte; what follows
+//! lasts until the socket is closed. Before the last answer, questions for the person may come, which have a length of their own.
 
+use sallyport_client::demanded::Demanded;
 use sallyport_client::error::{Error as ClientError, Kind};
+use sallyport_wire::v1::SessionTarget;
 
 use crate::error::Error;
 
@@ -79,10 +82,12 @@ const DATABASE: u8 = 4;
 const NATIVE: u8 = 5;
 const RELAY: u8 = 6;
 const RESOURCE: u8 = 7;
+/// With a kind: the program can ask its person.
+const ASKS: u8 = 0x80;
 
 impl Request {
-    /// The bytes of a request; `None` when a name is longer than any can be.
-    pub(super) fn encode(&self) -> Option<Vec<u8>> {
+    /// The bytes of a request of a program that can ask its person, or cannot; `None` when a name is longer than any can be.
+    pub(super) fn encode(&self, asks: bool) -> Option<Vec<u8>> {
         let (kind, body) = match self {
             Self::Ssh { node, login } => (SSH, format!("{login}\0{node}").into_bytes()),
             Self::Native { node, login } => (NATIVE, format!("{login}\0{node}").into_bytes()),
@@ -95,14 +100,14 @@ impl Request {
         let length = u16::try_from(body.len()).ok().filter(|length| usize::from(*length) <= LONGEST_BODY)?;
         let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
         bytes.extend_from_slice(MAGIC);
-        bytes.push(kind);
+        bytes.push(if asks { kind | ASKS } else { kind });
         bytes.extend_from_slice(&length.to_be_bytes());
         bytes.extend_from_slice(&body);
         Some(bytes)
     }
 
-    /// Reads a request from the bytes so far; `None` while some are missing.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Option<Self>, Malformed> {
+    /// Reads a request from the bytes so far, and whether its program can ask a person; `None` while some are missing.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Option<(Self, bool)>, Malformed> {
         let known = bytes.len().min(MAGIC.len());
         if bytes.get(..known) != MAGIC.get(..known) {
             return Err(Malformed::Magic);
@@ -114,6 +119,10 @@ impl Request {
             return Err(Malformed::Length(length));
         }
         let Some(body) = rest.get(..length) else { return Ok(None) };
+        Self::read(kind & !ASKS, body).map(|request| Some((request, kind & ASKS != 0)))
+    }
+
+    fn read(kind: u8, body: &[u8]) -> Result<Self, Malformed> {
         match kind {
             SSH | NATIVE | RELAY | RESOURCE => {
                 let text = std::str::from_utf8(body).map_err(|_| Malformed::Body)?;
@@ -122,13 +131,13 @@ impl Request {
                     return Err(Malformed::Body);
                 }
                 let (node, login) = (node.to_owned(), login.to_owned());
-                Ok(Some(match kind {
+                Ok(match kind {
                     SSH => Self::Ssh { node, login },
                     NATIVE => Self::Native { node, login },
                     RESOURCE if !login.is_empty() => Self::Resource { kind: login, name: node },
                     RESOURCE => return Err(Malformed::Body),
                     _ => Self::Relay { node, login },
-                }))
+                })
             }
             DATABASE => {
                 let end = body.iter().position(|byte| *byte == 0).ok_or(Malformed::Body)?;
@@ -138,10 +147,10 @@ impl Request {
                     return Err(Malformed::Body);
                 }
                 let early = early.get(1..).unwrap_or_default().to_vec();
-                Ok(Some(Self::Database { name: name.to_owned(), early }))
+                Ok(Self::Database { name: name.to_owned(), early })
             }
-            STATUS => Ok(Some(Self::Status)),
-            STOP => Ok(Some(Self::Stop)),
+            STATUS => Ok(Self::Status),
+            STOP => Ok(Self::Stop),
             other => Err(Malformed::Kind(other)),
         }
     }
@@ -155,6 +164,10 @@ pub(super) mod answer {
     pub(crate) const READY: u8 = b'R';
     /// After [`TAKEN`]: the node knows SSH alone. Nothing was read from the input.
     pub(crate) const SSH_ALONE: u8 = b'N';
+    /// After [`TAKEN`]: a question for the program's person follows, with its length in four bytes before it.
+    pub(crate) const ASKED: u8 = b'A';
+    /// The question before is over.
+    pub(crate) const OVER: u8 = b'O';
     /// Not by this helper: connect without it.
     pub(crate) const DIRECT: u8 = b'D';
     /// The connection has ended as it should.
@@ -181,22 +194,37 @@ fn kind_of(number: u8) -> Kind {
     known.into_iter().find(|kind| self::number(*kind) == number).unwrap_or(Kind::Failed)
 }
 
-/// An error as it goes over the socket: exit code, what went wrong, a zero byte, what to try.
+/// An error as it goes over the socket: exit code, what went wrong, what to try; and, where a second factor would do, which and for
+/// what. A zero byte is between them.
 pub(super) fn encode_error(error: &Error) -> Vec<u8> {
+    let mut parts = vec![error.told(), error.advice().unwrap_or_default()];
+    if let Some(Demanded { target, hardware }) = error.demanded() {
+        let demand = if hardware { HARDWARE } else { ANY_FACTOR };
+        parts.extend([demand.to_owned(), target.kind, target.resource, target.account]);
+    }
     let mut bytes = vec![answer::FAILED, number(error.kind())];
-    bytes.extend_from_slice(error.told().as_bytes());
-    bytes.push(0);
-    bytes.extend_from_slice(error.advice().unwrap_or_default().as_bytes());
+    bytes.extend_from_slice(parts.join("\0").as_bytes());
     bytes
 }
+
+const HARDWARE: &str = "hardware";
+const ANY_FACTOR: &str = "yes";
 
 /// The error behind [`answer::FAILED`].
 pub(super) fn decode_error(bytes: &[u8]) -> ClientError {
     let (exit, text) = bytes.split_first().unwrap_or((&0, &[]));
     let text = String::from_utf8_lossy(text);
-    let (what, advice) = text.split_once('\0').unwrap_or((&text, ""));
-    let advice = (!advice.is_empty()).then(|| advice.to_owned());
-    ClientError::Relayed { what: what.to_owned(), advice, kind: kind_of(*exit) }
+    let mut parts = text.split('\0').map(str::to_owned);
+    let what = parts.next().unwrap_or_default();
+    let advice = parts.next().filter(|advice| !advice.is_empty());
+    let demanded = match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some(demand), Some(kind), Some(resource), Some(account)) => {
+            let target = SessionTarget { kind, resource, account, db_name: String::new() };
+            Some(Box::new(Demanded { target, hardware: demand == HARDWARE }))
+        }
+        _ => None,
+    };
+    ClientError::Relayed { what, advice, kind: kind_of(*exit), demanded }
 }
 
 #[cfg(test)]
@@ -214,11 +242,13 @@ mod tests {
         let resource = Request::Resource { kind: "thing".to_owned(), name: "one".to_owned() };
         for request in [ssh, unnamed, native, relay, database, bare, resource, Request::Status, Request::Stop]
         {
-            let bytes = request.encode().unwrap();
-            for end in 0..bytes.len() {
-                assert_eq!(Request::decode(&bytes[..end]), Ok(None), "{end} of {}", bytes.len());
+            for asks in [false, true] {
+                let bytes = request.encode(asks).unwrap();
+                for end in 0..bytes.len() {
+                    assert_eq!(Request::decode(&bytes[..end]), Ok(None), "{end} of {}", bytes.len());
+                }
+                assert_eq!(Request::decode(&bytes), Ok(Some((request.clone(), asks))));
             }
-            assert_eq!(Request::decode(&bytes), Ok(Some(request)));
         }
     }
 
@@ -241,7 +271,7 @@ mod tests {
         assert_eq!(with(DATABASE, b"\0prod"), Err(Malformed::Body));
         assert_eq!(Request::decode(b"sally1\x01\xff\xff"), Err(Malformed::Length(65535)));
         let long = Request::Ssh { node: "x".repeat(LONGEST_BODY), login: "y".to_owned() };
-        assert_eq!(long.encode(), None);
+        assert_eq!(long.encode(false), None);
     }
 
     #[test]
@@ -257,6 +287,17 @@ mod tests {
                 (back.told(), back.advice(), back.kind()),
                 (error.told(), error.advice(), error.kind())
             );
+            assert_eq!(back.demanded(), None);
         }
+        let target = SessionTarget {
+            kind: "node".to_owned(),
+            resource: "web-1".to_owned(),
+            account: "root".to_owned(),
+            db_name: String::new(),
+        };
+        let demanded = Demanded { target, hardware: true };
+        let error = ClientError::FactorWanted { demanded: Box::new(demanded.clone()) };
+        let back = decode_error(&encode_error(&error.into())[1..]);
+        assert_eq!(back.demanded(), Some(demanded));
     }
 }

@@ -8,13 +8,14 @@ use futures::future::LocalBoxFuture;
 use sallyport_access::{HostId, Kind};
 use sallyport_client::agents;
 use sallyport_client::profile::Stored;
+use sallyport_client::session_factor::Asker;
 use sallyport_wire::preamble;
 use sallyport_wire::v1::{ResourceOpened, ResourceOpening};
-use tokio::net::UnixStream;
 
 use super::end_to_end::{EndToEnd, FromAgent, Login, Own, Speaks};
 use super::ends::{Input, Output, gone};
 use super::forwarder::Target;
+use super::program::Program;
 use super::stream_state::StreamState;
 use super::transports::Transports;
 use crate::error::{Error, Result};
@@ -88,7 +89,9 @@ pub(super) struct ResourceSession<'a> {
     pub(super) input: Input,
     pub(super) output: Output,
     /// Ends when the program does; none where the program is this one.
-    pub(super) program: Option<&'a UnixStream>,
+    pub(super) program: Option<&'a Program>,
+    /// Reaches the person, where a second factor has to be proven first.
+    pub(super) asker: Option<&'a dyn Asker>,
 }
 
 impl ResourceSession<'_> {
@@ -106,9 +109,9 @@ impl ResourceSession<'_> {
         if known.is_empty() {
             return Err(Error::NoAgents { to: says.shown(), kind: wanted.kind().to_owned() });
         }
-        let (own, transports, program) = (self.own, self.transports, self.program);
+        let (own, transports, program, asker) = (self.own, self.transports, self.program, self.asker);
         let (input, output, early) = (&self.input, &self.output, [].as_slice());
-        let end_to_end = EndToEnd { own, transports, speaks: &says, early, input, output, program };
+        let end_to_end = EndToEnd { own, transports, speaks: &says, early, input, output, program, asker };
         end_to_end.carry(&stored, &known, &StreamState::late()).await
     }
 }

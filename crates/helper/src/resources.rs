@@ -1,15 +1,17 @@
 //! Connections of local programs to resources of the catalogue.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use futures::future::LocalBoxFuture;
 
-use super::local_clients::{LocalClients, open, wait};
+use super::local_clients::{LocalClients, open};
 use super::request::Request;
 use super::resource_session::ResourceSession;
 pub use super::resource_session::Wanted;
 use crate::error::Result;
 use sallyport_client::profile::{Profiles, Stored};
+use sallyport_client::session_factor::Asker;
 
 /// Carries the connections of local programs to resources of one cluster.
 #[derive(Debug)]
@@ -26,6 +28,12 @@ impl Resources {
         Self(LocalClients::by_the_helper(profiles, stored))
     }
 
+    /// The same, with a way to the person, for second factors that have to be proven first.
+    #[must_use]
+    pub fn asking(self, asker: Arc<dyn Asker>) -> Self {
+        Self(self.0.asking(asker))
+    }
+
     /// Carries one connection until both of its directions have ended. Input and output may be one socket.
     ///
     /// # Errors
@@ -40,12 +48,13 @@ impl Resources {
             let (kind, name) = (wanted.kind.row().document.to_owned(), wanted.name.clone());
             if let Some(taken) = self.0.hand_over(Request::Resource { kind, name }, [&input, &output]).await {
                 drop((input, output));
-                return wait(taken).await;
+                return self.0.wait(taken).await;
             }
             let (transports, own, wanted) = (&self.0.transports, &self.0.own, wanted.clone());
             let stored = self.0.login()?;
             let (input, output) = open(input, output)?;
-            ResourceSession { own, transports, wanted, input, output, program: None }.run(stored).await
+            let (program, asker) = (None, self.0.asker());
+            ResourceSession { own, transports, wanted, input, output, program, asker }.run(stored).await
         })
     }
 }

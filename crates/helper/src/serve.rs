@@ -16,7 +16,7 @@ use rustix::process::{Resource, Rlimit};
 use sallyport_access::Kind;
 use serde_json::json;
 use time::OffsetDateTime;
-use tokio::io::{AsyncWriteExt, Interest};
+use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -28,6 +28,7 @@ use super::end_to_end::Own;
 use super::ends::Ends;
 use super::forwarder::{Forwarder, Target};
 use super::native::{Native, Nodes};
+use super::program::Program;
 use super::relay::{self, Relays};
 use super::request::{HEAD_BYTES, LONGEST_BODY, Request, answer, encode_error};
 use super::resource_session::{ResourceSession, Wanted};
@@ -36,6 +37,7 @@ use super::transports::{Login, Transports};
 use crate::error::Result;
 use sallyport_client::error::Doing;
 use sallyport_client::profile::{Profiles, Stored};
+use sallyport_client::session_factor::Asker;
 use sallyport_client::times;
 
 /// How often it looks whether it is still wanted.
@@ -208,31 +210,33 @@ async fn listen(
 }
 
 impl Helper {
-    async fn serve(&self, mut stream: UnixStream) {
+    async fn serve(&self, stream: UnixStream) {
         match socket::is_me(&stream) {
             Ok(true) => {}
             Ok(false) => return warn!("a request of another user was refused"),
             Err(error) => return warn!(%error, "a request was refused: the system does not say whose it is"),
         }
-        let (request, descriptors) = match tokio::time::timeout(REQUEST_PATIENCE, receive(&stream)).await {
+        let received = tokio::time::timeout(REQUEST_PATIENCE, receive(&stream)).await;
+        let (request, asks, descriptors) = match received {
             Ok(Ok(received)) => received,
             Ok(Err(error)) => return debug!(%error, "a request was not understood"),
             Err(_) => return debug!("a request did not come"),
         };
+        let program = Program::new(stream, asks);
         match request {
             Request::Ssh { node, login } => {
-                self.carry(stream, Target::Ssh { node, login }, descriptors).await;
+                self.carry(&program, Target::Ssh { node, login }, descriptors).await;
             }
-            Request::Native { node, login } => self.native(stream, node, login, descriptors).await,
-            Request::Relay { node, login } => self.relay(stream, node, login, descriptors).await,
-            Request::Database { name, early } => self.database(stream, name, early, descriptors).await,
-            Request::Resource { kind, name } => self.resource(stream, &kind, name, descriptors).await,
+            Request::Native { node, login } => self.native(&program, node, login, descriptors).await,
+            Request::Relay { node, login } => self.relay(&program, node, login, descriptors).await,
+            Request::Database { name, early } => self.database(&program, name, early, descriptors).await,
+            Request::Resource { kind, name } => self.resource(&program, &kind, name, descriptors).await,
             Request::Status => {
-                let _ = stream.write_all(&self.status()).await;
+                program.tell(&self.status()).await;
             }
             Request::Stop => {
                 self.stop.notify_one();
-                let _ = stream.write_all(&self.status()).await;
+                program.tell(&self.status()).await;
             }
         }
     }
@@ -259,106 +263,104 @@ impl Helper {
         said
     }
 
-    async fn native(&self, mut stream: UnixStream, node: String, login: String, descriptors: Vec<OwnedFd>) {
+    async fn native(&self, program: &Program, node: String, login: String, descriptors: Vec<OwnedFd>) {
         let Some((ends, stored, _guard)) = self.accept(descriptors, NATIVE_COST) else {
-            let _ = stream.write_all(&[answer::DIRECT]).await;
+            program.tell(&[answer::DIRECT]).await;
             return;
         };
-        if stream.write_all(&[answer::TAKEN]).await.is_err() {
+        if !program.tell(&[answer::TAKEN]).await {
             return;
         }
-        let native = Native { nodes: &self.nodes, transports: &self.transports, node, login, words: &stream };
+        let native = Native { nodes: &self.nodes, transports: &self.transports, node, login, words: program };
         let said = match native.run(stored, ends).await {
             Ok(true) => vec![answer::ENDED],
             Ok(false) => vec![answer::SSH_ALONE],
             Err(error) => encode_error(&error),
         };
-        let _ = stream.write_all(&said).await;
+        program.tell(&said).await;
     }
 
-    async fn database(
-        &self,
-        mut stream: UnixStream,
-        database: String,
-        early: Vec<u8>,
-        descriptors: Vec<OwnedFd>,
-    ) {
+    async fn database(&self, program: &Program, database: String, early: Vec<u8>, descriptors: Vec<OwnedFd>) {
         let Some((ends, stored, _guard)) = self.accept(descriptors, NATIVE_COST) else {
-            let _ = stream.write_all(&[answer::DIRECT]).await;
+            program.tell(&[answer::DIRECT]).await;
             return;
         };
-        if stream.write_all(&[answer::TAKEN]).await.is_err() {
+        if !program.tell(&[answer::TAKEN]).await {
             return;
         }
         debug!(database, "a connection to a database begins");
         let said = match ends.open().map_err(|error| relay::cannot_wait(&error)) {
             Ok((input, output)) => {
-                let (transports, own, program) = (&self.transports, &self.own, Some(&stream));
-                let session = DatabaseSession { own, transports, database, early, input, output, program };
+                let (transports, own) = (&self.transports, &self.own);
+                let (program, asker) = (Some(program), Some(program as &dyn Asker));
+                let session =
+                    DatabaseSession { own, transports, database, early, input, output, program, asker };
                 session.run(stored).await
             }
             Err(error) => Err(error),
         };
         let said = said.map_or_else(|error| encode_error(&error), |()| vec![answer::ENDED]);
-        let _ = stream.write_all(&said).await;
+        program.tell(&said).await;
     }
 
-    async fn resource(&self, mut stream: UnixStream, kind: &str, name: String, descriptors: Vec<OwnedFd>) {
+    async fn resource(&self, program: &Program, kind: &str, name: String, descriptors: Vec<OwnedFd>) {
         let accepted =
             Kind::of_document(kind).and_then(|kind| Some((kind, self.accept(descriptors, NATIVE_COST)?)));
         let Some((kind, (ends, stored, _guard))) = accepted else {
-            let _ = stream.write_all(&[answer::DIRECT]).await;
+            program.tell(&[answer::DIRECT]).await;
             return;
         };
-        if stream.write_all(&[answer::TAKEN]).await.is_err() {
+        if !program.tell(&[answer::TAKEN]).await {
             return;
         }
         debug!(?kind, name, "a connection to a resource begins");
         let said = match ends.open().map_err(|error| relay::cannot_wait(&error)) {
             Ok((input, output)) => {
-                let (transports, own, program) = (&self.transports, &self.own, Some(&stream));
+                let (transports, own) = (&self.transports, &self.own);
+                let (program, asker) = (Some(program), Some(program as &dyn Asker));
                 let wanted = Wanted { kind, name };
-                ResourceSession { own, transports, wanted, input, output, program }.run(stored).await
+                ResourceSession { own, transports, wanted, input, output, program, asker }.run(stored).await
             }
             Err(error) => Err(error),
         };
         let said = said.map_or_else(|error| encode_error(&error), |()| vec![answer::ENDED]);
-        let _ = stream.write_all(&said).await;
+        program.tell(&said).await;
     }
 
-    async fn carry(&self, mut stream: UnixStream, target: Target, descriptors: Vec<OwnedFd>) {
+    async fn carry(&self, program: &Program, target: Target, descriptors: Vec<OwnedFd>) {
         let Some((ends, stored, _guard)) = self.accept(descriptors, 1) else {
-            let _ = stream.write_all(&[answer::DIRECT]).await;
+            program.tell(&[answer::DIRECT]).await;
             return;
         };
         // Said before anything is read or set on what came: a program that does not hear it goes on with both as they were.
-        if stream.write_all(&[answer::TAKEN]).await.is_err() {
+        if !program.tell(&[answer::TAKEN]).await {
             return;
         }
-        let said = self.forward(&stream, target, ends, stored).await;
+        let said = self.forward(program, target, ends, stored).await;
         let said = said.map_or_else(|error| encode_error(&error), |()| vec![answer::ENDED]);
-        let _ = stream.write_all(&said).await;
+        program.tell(&said).await;
     }
 
     /// Carries bytes as they are.
-    async fn forward(&self, program: &UnixStream, target: Target, ends: Ends, stored: Arc<Stored>) -> Result {
+    async fn forward(&self, program: &Program, target: Target, ends: Ends, stored: Arc<Stored>) -> Result {
         debug!(?target, "a stream begins");
         let (input, output) = ends.open().map_err(|error| relay::cannot_wait(&error))?;
-        let (transports, early, program) = (&self.transports, Vec::new(), Some(program));
-        Forwarder { transports, target, early, input, output, program, state: None }.run(stored).await
+        let (transports, early) = (&self.transports, Vec::new());
+        let (program, asker) = (Some(program), Some(program as &dyn Asker));
+        Forwarder { transports, target, early, input, output, program, asker, state: None }.run(stored).await
     }
 
     /// Ends SSH here where the node has a native listener, else carries it.
-    async fn relay(&self, mut stream: UnixStream, node: String, login: String, descriptors: Vec<OwnedFd>) {
+    async fn relay(&self, program: &Program, node: String, login: String, descriptors: Vec<OwnedFd>) {
         let Some((ends, stored, _guard)) = self.accept(descriptors, NATIVE_COST) else {
-            let _ = stream.write_all(&[answer::DIRECT]).await;
+            program.tell(&[answer::DIRECT]).await;
             return;
         };
-        if stream.write_all(&[answer::TAKEN]).await.is_err() {
+        if !program.tell(&[answer::TAKEN]).await {
             return;
         }
         let (nodes, transports) = (&self.nodes, &self.transports);
-        let native = Native { nodes, transports, node: node.clone(), login: login.clone(), words: &stream };
+        let native = Native { nodes, transports, node: node.clone(), login: login.clone(), words: program };
         let carried = match self.relays.of(&stored) {
             Ok(relay) => native.relay(stored.clone(), &relay, ends).await,
             Err(error) => {
@@ -368,11 +370,11 @@ impl Helper {
         };
         let said = match carried {
             Ok(None) => Ok(()),
-            Ok(Some(ends)) => self.forward(&stream, Target::Ssh { node, login }, ends, stored).await,
+            Ok(Some(ends)) => self.forward(program, Target::Ssh { node, login }, ends, stored).await,
             Err(error) => Err(error),
         };
         let said = said.map_or_else(|error| encode_error(&error), |()| vec![answer::ENDED]);
-        let _ = stream.write_all(&said).await;
+        program.tell(&said).await;
     }
 
     /// Whether a stream can be taken; it counts from here on. What came with it was only looked at.
@@ -418,7 +420,7 @@ impl Drop for Begun<'_> {
 }
 
 /// Reads a request and what comes with it.
-async fn receive(stream: &UnixStream) -> io::Result<(Request, Vec<OwnedFd>)> {
+async fn receive(stream: &UnixStream) -> io::Result<(Request, bool, Vec<OwnedFd>)> {
     let mut bytes = Vec::new();
     let mut descriptors = Vec::new();
     loop {
@@ -443,7 +445,7 @@ async fn receive(stream: &UnixStream) -> io::Result<(Request, Vec<OwnedFd>)> {
             })
             .await?;
         match Request::decode(&bytes).map_err(io::Error::other)? {
-            Some(request) => return Ok((request, descriptors)),
+            Some((request, asks)) => return Ok((request, asks, descriptors)),
             None if count == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             None => {}
         }

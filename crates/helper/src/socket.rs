@@ -112,9 +112,13 @@ pub fn is_me(stream: impl AsFd) -> io::Result<bool> {
     Ok(rustix::net::sockopt::socket_peercred(stream)?.uid == rustix::process::geteuid())
 }
 
-/// Sends a request with the descriptors that belong to it.
-pub(super) fn send(stream: &UnixStream, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let bytes = request.encode().ok_or(io::ErrorKind::InvalidInput)?;
+/// Sends a request with the descriptors that belong to it, of a program that can ask its person or cannot.
+pub(super) fn send(
+    stream: &UnixStream,
+    (request, asks): (&Request, bool),
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let bytes = request.encode(asks).ok_or(io::ErrorKind::InvalidInput)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
@@ -129,7 +133,7 @@ pub(super) fn send(stream: &UnixStream, request: &Request, descriptors: &[Borrow
 pub(super) fn ask(place: &Place, request: &Request) -> io::Result<String> {
     let mut stream = place.connect()?;
     stream.set_read_timeout(Some(std::time::Duration::from_secs(5)))?;
-    send(&stream, request, &[])?;
+    send(&stream, (request, false), &[])?;
     let mut said = Vec::new();
     (&mut stream).take(64 * 1024).read_to_end(&mut said)?;
     match said.split_first() {
@@ -159,7 +163,7 @@ mod tests {
             let stream = place.connect().unwrap();
             let (accepted, _) = listener.accept().unwrap();
             assert!(is_me(&accepted).unwrap());
-            send(&stream, &Request::Status, &[]).unwrap();
+            send(&stream, (&Request::Status, false), &[]).unwrap();
         }
     }
 }

@@ -86,7 +86,7 @@ fn ask(stored: &Stored, request: &Request) -> Option<(HelperStream, Ending)> {
     // How the helper stands before is what the trace is told.
     let before = recorder::recorder().and_then(|_| control::standing(&stored.directory));
     let handing = info_span!(target: PHASE, "helper");
-    let Taken(words) = handing.in_scope(|| endpoint.ask(request, [theirs.as_fd(), theirs.as_fd()]))?;
+    let Taken(words) = handing.in_scope(|| endpoint.ask(request, false, [theirs.as_fd(), theirs.as_fd()]))?;
     recorder::helped(&stored.directory, before);
     let words = words
         .set_read_timeout(None)

@@ -19,6 +19,7 @@ use sallyport_client::connect::{self, How, Kept};
 use sallyport_client::error::Error as ClientError;
 use sallyport_client::liveness::Liveness;
 use sallyport_client::profile::{Profiles, Stored};
+use sallyport_client::session_factor::Asking;
 
 /// Streams on one connection, half of what a proxy takes; more go on another.
 const STREAMS_PER_TRANSPORT: usize = 500;
@@ -175,6 +176,8 @@ pub(super) struct Transports {
     made: AtomicU64,
     /// Those of them that were begun with a ticket.
     early: Arc<AtomicU64>,
+    /// Streams that wait for a second factor.
+    pub(super) asking: Asking,
 }
 
 /// What [`Transports::login`] found.
@@ -188,7 +191,14 @@ pub(super) enum Login {
 impl Transports {
     pub(super) fn new(profiles: Profiles, directory: std::path::PathBuf) -> Self {
         let state = State { login: None, warm: Vec::new(), dialling: None, kept: None };
-        Self { profiles, directory, state: Mutex::new(state), made: AtomicU64::new(0), early: Arc::default() }
+        Self {
+            profiles,
+            directory,
+            state: Mutex::new(state),
+            made: AtomicU64::new(0),
+            early: Arc::default(),
+            asking: Asking::default(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

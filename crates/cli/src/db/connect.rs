@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use tokio::process::Command;
 
@@ -13,6 +14,7 @@ use super::route::{Route, SOCKET_NAME, place};
 use super::startup::Pins;
 use crate::authority::{self, AuthorityArgs};
 use crate::error::{CliError, CliResult, Exit};
+use crate::factor::Here;
 use crate::foreground;
 use crate::global::Global;
 use crate::tunnel::{Address, Listener, serve};
@@ -67,7 +69,8 @@ pub(super) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
         .run_until(async {
             let place = place()?;
             let listener = Listener::bind(&Address::Unix(place.path().join(SOCKET_NAME))).await?;
-            let databases = Rc::new(Databases::by_the_helper(&global.profiles(), &stored));
+            let databases = Databases::by_the_helper(&global.profiles(), &stored);
+            let databases = Rc::new(databases.asking(Arc::new(Here)));
             let route = Route::Tunnel {
                 databases,
                 database: name.to_string(),

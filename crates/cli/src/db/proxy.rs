@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use serde_json::json;
 use tempfile::TempDir;
@@ -15,6 +16,7 @@ use super::route::{Route, SOCKET_NAME, address, place};
 use super::startup::{Name, Pins};
 use crate::authority::{self, AuthorityArgs};
 use crate::error::{CliError, CliResult, Context, Exit};
+use crate::factor::Here;
 use crate::global::Global;
 use crate::tunnel::{Address, Listener, serve};
 use crate::ui::{self, Format};
@@ -88,7 +90,8 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
     let tasks = tokio::task::LocalSet::new();
     tasks
         .run_until(async {
-            let databases = Rc::new(Databases::new(&global.profiles(), &stored));
+            let databases = Databases::new(&global.profiles(), &stored);
+            let databases = Rc::new(databases.asking(Arc::new(Here)));
             let mut shown = Vec::new();
             for ((name, _), address) in args.databases.iter().zip(&addresses) {
                 let chosen = choice::find(&stored, choice::parse(name)?.as_str())?;

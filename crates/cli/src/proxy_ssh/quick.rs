@@ -11,12 +11,14 @@ use std::process::ExitCode;
 
 use rustix::fs::FileType;
 
-use crate::error::{CliError, Exit};
+use crate::error::{CliError, CliResult, Context, Exit};
+use crate::factor::Here;
 use crate::ssh::target::{self, Target};
 use crate::ui;
 use sallyport_client::native::Protocol;
 use sallyport_client::profile::Profiles;
-use sallyport_helper::endpoint::{self, Endpoint};
+use sallyport_client::session_factor::Asker;
+use sallyport_helper::endpoint::{self, Endpoint, Heard, Waiting};
 use sallyport_helper::request::Request;
 use sallyport_helper::setting::Setting;
 
@@ -39,15 +41,27 @@ pub(crate) fn take(arguments: impl Iterator<Item = OsString>) -> Option<ExitCode
 
 fn run(endpoint: &Endpoint<'_>, request: &Request) -> Option<ExitCode> {
     let (input, output) = (std::io::stdin(), std::io::stdout());
-    let taken = endpoint.ask(request, [input.as_fd(), output.as_fd()])?;
-    Some(match endpoint::wait(taken) {
+    let taken = endpoint.ask(request, Here.can_ask(), [input.as_fd(), output.as_fd()])?;
+    let ended = match endpoint::wait(taken) {
+        Heard::Ended(ended) => ended.map_err(CliError::from),
+        Heard::Asked(waiting) => ask(waiting),
+    };
+    Some(match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let error = CliError::from(error);
             ui::say(error.to_string());
             error.exit(Exit::Connection).exit_code()
         }
     })
+}
+
+/// Asks the person what the helper wants to know. From here on there is time for a runtime.
+fn ask(waiting: Waiting) -> CliResult {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.doing("start the asynchronous runtime")?;
+    let ended = runtime.block_on(waiting.to_the_end(Some(&Here)));
+    runtime.shutdown_background();
+    Ok(ended?)
 }
 
 /// Pipes and sockets only: a terminal or a file is shared with others, who would notice that it does not block.

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use sallyport_access::Kind;
 use sallyport_helper::resources::{Resources, Wanted};
@@ -13,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::catalog;
 use crate::error::{CliError, CliResult, Context, Exit};
+use crate::factor::Here;
 use crate::foreground;
 use crate::global::Global;
 use crate::tunnel::{Accepted, Address, Listener, serve};
@@ -69,6 +71,7 @@ pub(super) async fn run(global: &Global, kind: Kind, args: Args) -> CliResult<Ex
                 true => Resources::new(&global.profiles(), &stored),
                 false => Resources::by_the_helper(&global.profiles(), &stored),
             };
+            let resources = resources.asking(Arc::new(Here));
             let route = Route { resources: Rc::new(resources), wanted, any_user: args.any_local_user };
             let named = format!("{} {}", kind.row().document, args.name);
             let failed = move |error: &CliError| ui::say(format!("note: {named}: {error}"));

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use rustix::fs::FileType;
 use sallyport_access::Kind;
@@ -11,6 +12,7 @@ use tokio::net::UnixStream;
 
 use super::catalog;
 use crate::error::{CliResult, Context};
+use crate::factor::Here;
 use crate::global::Global;
 use crate::killed::until_killed;
 
@@ -32,7 +34,7 @@ pub(super) async fn run(global: &Global, kind: Kind, args: Args) -> CliResult<Ex
     let doing = "use standard input and output";
     let input = std::io::stdin().as_fd().try_clone_to_owned().doing(doing)?;
     let output = std::io::stdout().as_fd().try_clone_to_owned().doing(doing)?;
-    let resources = Resources::by_the_helper(&global.profiles(), &stored);
+    let resources = Resources::by_the_helper(&global.profiles(), &stored).asking(Arc::new(Here));
     let carrying = async {
         if can_be_waited_for(&input) && can_be_waited_for(&output) {
             resources.carry(&wanted, input, output).await?;

@@ -15,7 +15,7 @@ use crate::ui;
 /// One node: forwards, then a session.
 pub(super) async fn alone(link: &Link, plan: &Plan) -> CliResult<ExitCode> {
     if let Some((host, port)) = &plan.stdio {
-        return session::stdio(link, host, *port).await;
+        return session::stdio(link, host, *port).await.map_err(CliError::of_begun);
     }
     let _forwards = forwards(link, &plan.options).await?;
     match &plan.program {
@@ -35,7 +35,9 @@ pub(super) async fn alone(link: &Link, plan: &Plan) -> CliResult<ExitCode> {
             request.display = plan.display().await;
             let started = link.start(request).await?;
             background::ready()?;
-            session::run(link, started, with_terminal, &plan.options).await
+            // What the program was given on standard input is gone, so that nothing is tried again from here on.
+            let ran = session::run(link, started, with_terminal, &plan.options).await;
+            ran.map_err(CliError::of_begun)
         }
     }
 }

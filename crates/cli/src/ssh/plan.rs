@@ -110,14 +110,38 @@ pub(crate) struct Args {
     /// Use the stored login to this cluster.
     #[arg(long)]
     pub(super) cluster: Option<String>,
+    /// Run the command on all nodes with these labels, such as env=prod,team=db: in the place of the destination.
+    #[arg(long, value_name = "[LOGIN@]LABELS", value_parser = labels)]
+    hosts: Option<String>,
     /// Where to: [LOGIN@]NODE, or labels that select nodes, such as env=prod,team=db.
-    pub(super) destination: String,
+    #[arg(required_unless_present = "hosts")]
+    destination: Option<String>,
     /// What to run. Default: the login's shell.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<String>,
 }
 
+/// Labels, as --hosts takes them.
+fn labels(text: &str) -> Result<String, String> {
+    let target = target::parse(text).map_err(|error| error.what().to_owned())?;
+    match target.is_selector() {
+        true => Ok(text.to_owned()),
+        false => Err("labels have a =, such as env=prod; for one node leave --hosts out".to_owned()),
+    }
+}
+
 impl Args {
+    /// Where to.
+    pub(super) fn destination(&self) -> &str {
+        self.hosts.as_deref().or(self.destination.as_deref()).unwrap_or_default()
+    }
+
+    /// The words of what to run: with --hosts the first of them stands where the destination does otherwise.
+    fn words(&self) -> Vec<&str> {
+        let first = self.destination.as_deref().filter(|_| self.hosts.is_some());
+        first.into_iter().chain(self.command.iter().map(String::as_str)).collect()
+    }
+
     /// Whether what happens is traced.
     pub(crate) fn traces(&self) -> bool {
         self.trace.is_some()
@@ -185,14 +209,15 @@ impl Plan {
         for text in &args.dynamic {
             options.forwards.push(options::parse_dynamic(text)?);
         }
-        let target = target::parse(&args.destination)?;
+        let target = target::parse(args.destination())?;
         if (args.port.or(target.port)).is_some_and(|port| port != 22) && options.verbose {
             ui::say(
                 "note: the port is ignored; a node has one SSH service, reached through the cluster's address",
             );
         }
         // As ssh does: the words are joined by spaces, and the login's shell splits them again.
-        let command = (!args.command.is_empty()).then(|| args.command.join(" "));
+        let words = args.words();
+        let command = (!words.is_empty()).then(|| words.join(" "));
         let command = command.or_else(|| options.remote_command.clone());
         let program = match (options.no_session, options.subsystem, command) {
             (true, ..) => None,

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use futures::StreamExt;
 use sallyport_ssh::client::Program;
-use sallyport_wire::v1::NodeInfo;
+use sallyport_wire::v1::{NodeInfo, SessionTarget};
 
 use super::alone::alone;
 use super::link::Link;
@@ -14,10 +14,12 @@ use super::session;
 use super::target::Target;
 use crate::authority::{self, AuthorityArgs};
 use crate::error::{CliError, CliResult, Exit};
+use crate::factor;
 use crate::global::Global;
 use crate::ls::Wanted;
 use crate::ui;
 use sallyport_client::profile::Stored;
+use sallyport_client::session_factor::Asking;
 
 /// What ssh exits with when there is no connection.
 const UNREACHABLE: u8 = 255;
@@ -60,10 +62,14 @@ pub(super) async fn selected(
             if is_command {
                 say_left_out(&others);
             }
-            let link = Link::open(stored, &only.id, &login, plan).await?;
-            let outcome = alone(&link, plan).await;
-            link.connection.disconnect().await;
-            let outcome = outcome?;
+            let asking = Asking::default();
+            let outcome = factor::proven(stored, &asking, &[], async || {
+                let link = Link::open(stored, &only.id, &login, plan).await?;
+                let outcome = alone(&link, plan).await;
+                link.connection.disconnect().await;
+                outcome
+            });
+            let outcome = outcome.await?;
             Ok(if is_command && outcome == ExitCode::SUCCESS { ending(0, offline) } else { outcome })
         }
         (several, Some(_)) if is_command(plan) && plan.trace.is_some() => Err(CliError::new(format!(
@@ -117,23 +123,39 @@ fn ending(worst: u8, some_offline: bool) -> ExitCode {
     ExitCode::from(if worst == 0 && some_offline { LEFT_OUT } else { worst })
 }
 
+/// What sessions with nodes as one login are with.
+pub(crate) fn targets(nodes: &[NodeInfo], login: &str) -> Vec<SessionTarget> {
+    let target = |node: &NodeInfo| SessionTarget {
+        kind: "node".to_owned(),
+        resource: node.id.clone(),
+        account: login.to_owned(),
+        db_name: String::new(),
+    };
+    nodes.iter().map(target).collect()
+}
+
 /// A command on several nodes, a prefix before every line: the highest of their exit codes.
 async fn everywhere(stored: &Stored, plan: &Plan, program: &Program, login: &str, nodes: &[NodeInfo]) -> u8 {
     let width = nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
-    let runs = futures::stream::iter(nodes).map(|node| async move {
-        let prefix = format!("{:width$} | ", node.name);
-        let outcome = async {
-            let link = Link::open(stored, &node.id, login, plan).await?;
-            let request = plan.request(program.clone(), false);
-            let started = link.start(request).await?;
-            let code = session::collect(&link, started, &prefix).await;
-            link.connection.disconnect().await;
-            code
-        };
-        outcome.await.unwrap_or_else(|error| {
-            ui::say(format!("{prefix}{error}"));
-            UNREACHABLE
-        })
+    // The first node that demands a second factor has it asked for all.
+    let (asking, all) = (Asking::default(), targets(nodes, login));
+    let runs = futures::stream::iter(nodes).map(|node| {
+        let (asking, all) = (&asking, &all);
+        async move {
+            let prefix = format!("{:width$} | ", node.name);
+            let outcome = factor::proven(stored, asking, all, async || {
+                let link = Link::open(stored, &node.id, login, plan).await?;
+                let request = plan.request(program.clone(), false);
+                let started = link.start(request).await?;
+                let code = session::collect(&link, started, &prefix).await;
+                link.connection.disconnect().await;
+                code
+            });
+            outcome.await.unwrap_or_else(|error| {
+                ui::say(format!("{prefix}{error}"));
+                UNREACHABLE
+            })
+        }
     });
     runs.buffer_unordered(AT_A_TIME).fold(0, |worst, code| async move { code.max(worst) }).await
 }
