@@ -95,6 +95,8 @@ codes! {
     InviteRefused = "SP1007W", "user.invite_refused";
     /// A client asked what this cluster is, before logging in.
     Pinged = "SP1008I", "cluster.pinged";
+    /// A user changed their password; their other logins ended.
+    PasswordChanged = "SP1009I", "user.password_changed";
     /// A user added a factor.
     FactorAdded = "SP1010I", "user.factor_added";
     /// A user removed a factor.

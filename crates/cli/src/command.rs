@@ -3,8 +3,8 @@
 use clap::Subcommand;
 
 use crate::{
-    access, admin, config, configure, connect, db, join, lab, login, ls, mfa, play, proxy_ssh, quickstart,
-    recordings, resource, sal, scp, sessions, signup, ssh, start, status,
+    access, admin, config, configure, connect, db, join, lab, login, ls, mfa, passwd, play, proxy_ssh,
+    quickstart, recordings, resource, sal, scp, sessions, signup, ssh, start, status,
 };
 
 #[derive(Debug, Subcommand)]
@@ -18,6 +18,8 @@ pub(crate) enum Command {
     /// Your passkeys, one-time codes and recovery codes.
     #[command(subcommand)]
     Mfa(mfa::Mfa),
+    /// Change your password. Your other logins end.
+    Passwd(passwd::Args),
     /// Who you are, until when, and whether the cluster answers.
     Status(status::Args),
     /// List the nodes you can reach.

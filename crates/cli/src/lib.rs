@@ -29,6 +29,7 @@ mod login;
 mod ls;
 mod mfa;
 mod nodes;
+mod passwd;
 mod play;
 mod proxy_ssh;
 mod quickstart;
@@ -136,6 +137,7 @@ fn run(cli: Cli) -> CliResult<ExitCode> {
             Command::Signup(args) => signup::run(&global, args).await.map(done),
             Command::Logout(args) => login::logout(&global, &args).map(done),
             Command::Mfa(command) => mfa::run(&global, command).await.map(done),
+            Command::Passwd(args) => passwd::run(&global, args).await.map(done),
             Command::Status(args) => status::run(&global, args).await,
             Command::Ls(args) => ls::run(&global, args).await.map(done),
             Command::Ssh(args) => until_killed(ssh::run(&global, *args)).await,

@@ -92,6 +92,14 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
         let user = user_name(args.user.as_deref(), earlier.as_ref())?;
         let login = begin(&proxy, &first, &user).await?;
         let here = args.password || args.password_stdin || args.otp.is_some();
+        if !login.takes_passwords && (here || !ui::can_ask()) {
+            return Err(CliError::new(format!(
+                "{} has no passwords: it is logged in to with a passkey or by single sign-on",
+                Foreign::new(&login.cluster)
+            ))
+            .hint("sallyport login --browser, or --headless on a machine without a browser")
+            .exit(Exit::Refused));
+        }
         if login.prefers_browser && !here && ui::can_ask() {
             in_browser(&proxy, &first, &args, earlier.as_ref(), &profiles).await?
         } else {

@@ -40,15 +40,22 @@ pub(crate) struct Ls {
 /// How the person proves who they are.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Proving {
+    #[command(flatten)]
+    factor: ByFactor,
+    /// Read the password, which adds the first factor, from the first line of standard input.
+    #[arg(long, conflicts_with_all = ["otp", "browser"])]
+    password_stdin: bool,
+}
+
+/// Which factor the person proves.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ByFactor {
     /// A one-time or recovery code, instead of being asked.
-    #[arg(long, value_name = "CODE", conflicts_with_all = ["browser", "password_stdin"])]
+    #[arg(long, value_name = "CODE", conflicts_with = "browser")]
     otp: Option<String>,
     /// Prove a passkey, in a browser.
-    #[arg(long, conflicts_with = "password_stdin")]
-    browser: bool,
-    /// Read the password, which adds the first factor, from the first line of standard input.
     #[arg(long)]
-    password_stdin: bool,
+    browser: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -96,15 +103,21 @@ pub(crate) struct RecoveryCodes {
 }
 
 /// The caller's factors, and through which proxy pages are reached.
-struct Own {
-    factors: Factors,
+pub(crate) struct Own {
+    pub(crate) factors: Factors,
     proxy: String,
 }
 
+impl Own {
+    pub(crate) async fn open(global: &Global) -> CliResult<Self> {
+        let authority = authority::open(global, &AuthorityArgs::default()).await?;
+        let proxy = authority.proxy().unwrap_or_default().to_owned();
+        Ok(Self { factors: Factors::new(&authority, browser::host_name()), proxy })
+    }
+}
+
 pub(crate) async fn run(global: &Global, command: Mfa) -> CliResult {
-    let authority = authority::open(global, &AuthorityArgs::default()).await?;
-    let proxy = authority.proxy().unwrap_or_default().to_owned();
-    let mut own = Own { factors: Factors::new(&authority, browser::host_name()), proxy };
+    let mut own = Own::open(global).await?;
     match command {
         Mfa::Ls(args) => ls(&mut own, &args).await,
         Mfa::Add(args) => add(&mut own, args).await,
@@ -167,20 +180,30 @@ async fn prove(
     proving: &Proving,
     purpose: Purpose,
 ) -> CliResult<Option<Proof>> {
-    if let Some(otp) = &proving.otp {
-        return Ok(Some(Proof::Otp(otp.clone())));
-    }
-    if list.factors.is_empty() {
+    if list.factors.is_empty() && proving.factor.otp.is_none() {
         if !list.password {
             return Ok(None);
         }
         let password = ui::password("Your password", proving.password_stdin)?;
         return Ok(Some(Proof::Password(password)));
     }
+    prove_factor(own, list, &proving.factor, purpose).await.map(Some)
+}
+
+/// The factor that the call proves the person with, who has one.
+pub(crate) async fn prove_factor(
+    own: &mut Own,
+    list: &ListFactorsResponse,
+    proving: &ByFactor,
+    purpose: Purpose,
+) -> CliResult<Proof> {
+    if let Some(otp) = &proving.otp {
+        return Ok(Proof::Otp(otp.clone()));
+    }
     let has = |kind: &str| list.factors.iter().any(|factor| factor.kind == kind);
     let codes = has("totp") || list.recovery_codes > 0;
     if proving.browser || (has("webauthn") && (!codes || !ui::can_ask())) {
-        return at_page(own, purpose).await.map(Some);
+        return at_page(own, purpose).await;
     }
     if !ui::can_ask() {
         return Err(CliError::new("you have to prove a factor, and there is no terminal to ask for a code")
@@ -190,9 +213,9 @@ async fn prove(
     let passkey = if has("webauthn") { " (empty: a passkey, in a browser)" } else { "" };
     let otp = ui::ask(&format!("One-time or recovery code{passkey}: "))?;
     if otp.trim().is_empty() && has("webauthn") {
-        return at_page(own, purpose).await.map(Some);
+        return at_page(own, purpose).await;
     }
-    Ok(Some(Proof::Otp(otp.trim().to_owned())))
+    Ok(Proof::Otp(otp.trim().to_owned()))
 }
 
 async fn at_page(own: &mut Own, purpose: Purpose) -> CliResult<Proof> {

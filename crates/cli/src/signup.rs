@@ -61,7 +61,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
             .hint("leave --no-second-factor away")
             .exit(Exit::Refused));
     }
-    let password = new_password(&args)?;
+    let password = new_password(args.password_stdin)?;
     let otp = if args.no_second_factor { String::new() } else { enrol(&args, &invite.otp_uri)? };
     let coded = !otp.is_empty();
     let user = client
@@ -82,9 +82,10 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
     Ok(())
 }
 
-fn new_password(args: &Args) -> CliResult<String> {
-    let first = ui::password("New password", args.password_stdin)?;
-    if args.password_stdin {
+/// A new password, typed twice, or a line of standard input.
+pub(crate) fn new_password(from_stdin: bool) -> CliResult<String> {
+    let first = ui::password("New password", from_stdin)?;
+    if from_stdin {
         return Ok(first);
     }
     if ui::password("The same again", false)? != first {

@@ -43,6 +43,7 @@ fn dials(command: &Command) -> bool {
     match command {
         Command::Login(_)
         | Command::Mfa(_)
+        | Command::Passwd(_)
         | Command::Signup(_)
         | Command::Ls(_)
         | Command::Ssh(_)

@@ -8,8 +8,8 @@ use sallyport_wire::v1::factor_proof::Proof;
 use sallyport_wire::v1::factors_client::FactorsClient;
 use sallyport_wire::v1::{
     AwaitChallengeRequest, BeginAddFactorRequest, BeginAddFactorResponse, BeginProofRequest, ChallengePage,
-    Factor, FactorProof, FactorToAdd, FinishAddFactorRequest, ListFactorsRequest, ListFactorsResponse,
-    MakeRecoveryCodesRequest, RemoveFactorRequest,
+    ChangePasswordRequest, Factor, FactorProof, FactorToAdd, FinishAddFactorRequest, ListFactorsRequest,
+    ListFactorsResponse, MakeRecoveryCodesRequest, RemoveFactorRequest,
 };
 use tokio::time::Instant;
 use tonic::Code;
@@ -153,6 +153,27 @@ impl Factors {
             let request = MakeRecoveryCodesRequest { proof: Some(FactorProof { proof }) };
             let answer = self.client.make_recovery_codes(request).await;
             Ok(answer.map_err(|status| Error::answered("make recovery codes", status))?.into_inner().codes)
+        })
+    }
+
+    /// Changes the password; gives how many other logins ended by it.
+    ///
+    /// # Errors
+    /// The former password is wrong, the new one is too easy to guess, or the authority refuses.
+    pub fn change_password(
+        &mut self,
+        old_password: String,
+        new_password: String,
+        proof: Option<Proof>,
+    ) -> BoxFuture<'_, Result<u32>> {
+        Box::pin(async move {
+            let proof = Some(FactorProof { proof });
+            let request = ChangePasswordRequest { old_password, new_password, proof };
+            let answer = self.client.change_password(request).await;
+            Ok(answer
+                .map_err(|status| Error::answered("change the password", status))?
+                .into_inner()
+                .ended_logins)
         })
     }
 }

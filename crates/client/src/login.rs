@@ -30,6 +30,8 @@ pub struct Login {
     pub requires_code: bool,
     /// Whether the cluster prefers logins in a browser, by a passkey.
     pub prefers_browser: bool,
+    /// Whether the cluster has passwords.
+    pub takes_passwords: bool,
     client: LoginClient<Channel>,
     proxy: String,
     user: UserName,
@@ -77,6 +79,9 @@ impl Login {
                     .login_methods
                     .first()
                     .is_some_and(|method| method == "passkey" || method == "sso"),
+                // One of an earlier release names no methods, and has passwords.
+                takes_passwords: ping.login_methods.is_empty()
+                    || ping.login_methods.iter().any(|method| method == "password"),
                 // An authority that does not say, or that says a suite of a newer release, gets keys that every release reads.
                 keys: fresh_keys(user.as_str(), ping.suite.parse().unwrap_or_default()),
                 cluster: ping.cluster,

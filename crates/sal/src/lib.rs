@@ -34,6 +34,7 @@
 
 pub mod aead;
 pub mod algorithm;
+pub mod breached;
 pub mod compatibility;
 pub mod cpu;
 pub mod custody;

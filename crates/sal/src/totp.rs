@@ -1,6 +1,6 @@
 //! One-time codes (RFC 6238): HMAC-SHA-1, 6 digits, 30 seconds, one step of tolerance either way, as every
-//! authenticator application understands them. HMAC-SHA-1 is AWS-LC's in every build: approved in the FIPS module, and no
-//! other use is made of SHA-1.
+//! authenticator application understands them. HMAC-SHA-1 is AWS-LC's in every build: approved in the FIPS module. The only
+//! other use of SHA-1 is to look up passwords in lists that are kept by it ([`breached`](crate::breached)).
 
 use std::fmt;
 use std::time::Duration;

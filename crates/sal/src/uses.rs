@@ -17,6 +17,8 @@ pub enum Aside {
     Argon2id,
     /// HMAC-SHA-1 of a one-time code.
     OneTimeCode,
+    /// SHA-1 of a password that is looked up in a list of stolen ones.
+    BreachedPassword,
     /// The key from a passphrase, and the file of a private key that it encrypts.
     Passphrase,
     /// A connection of SSH whose key exchange, hashes and signatures of ECDSA and Ed25519 the SSH library computes.
@@ -25,7 +27,8 @@ pub enum Aside {
 
 impl Aside {
     /// Every one.
-    pub const ALL: &[Self] = &[Self::Argon2id, Self::OneTimeCode, Self::Passphrase, Self::SshConnection];
+    pub const ALL: &[Self] =
+        &[Self::Argon2id, Self::OneTimeCode, Self::BreachedPassword, Self::Passphrase, Self::SshConnection];
 
     /// Its name beside those of primitives.
     #[must_use]
@@ -33,6 +36,7 @@ impl Aside {
         match self {
             Self::Argon2id => "password/argon2id",
             Self::OneTimeCode => "hmac/sha-1",
+            Self::BreachedPassword => "hash/sha-1",
             Self::Passphrase => "passphrase",
             Self::SshConnection => "ssh/connection",
         }
@@ -43,7 +47,7 @@ impl Aside {
     pub const fn library(self) -> &'static str {
         match self {
             Self::Argon2id | Self::Passphrase => "rustcrypto",
-            Self::OneTimeCode => "aws-lc",
+            Self::OneTimeCode | Self::BreachedPassword => "aws-lc",
             Self::SshConnection => "russh",
         }
     }
@@ -72,7 +76,7 @@ pub fn of(selection: &Selection) -> Vec<Use> {
         provider: aside.library(),
         times: times.load(Ordering::Relaxed),
         in_module: provider::by_name(aside.library()).is_some_and(provider::Provider::is_fips)
-            && *aside == Aside::OneTimeCode,
+            && matches!(aside, Aside::OneTimeCode | Aside::BreachedPassword),
     });
     selection.uses().into_iter().chain(asides.filter(|aside| aside.times > 0)).collect()
 }

@@ -7,7 +7,9 @@ use sallyport_access::yaml::{Problems, Section};
 use sallyport_webauthn::{BackupPolicy, CounterPolicy, RelyingParty, UserVerification};
 use uuid::Uuid;
 
-const AUTHENTICATION: &[&str] = &["prefer", "headless", "webauthn"];
+use super::passwords::{self, PasswordsSection};
+
+const AUTHENTICATION: &[&str] = &["prefer", "headless", "passwords", "webauthn"];
 const WEBAUTHN: &[&str] = &["rp_id", "origins", "user_verification", "attestation", "counter", "backup"];
 const ATTESTATION: &[&str] = &["models", "metadata"];
 /// Most origins of one RP ID.
@@ -46,6 +48,8 @@ pub struct AuthenticationSection {
     pub prefer: PreferredLogin,
     /// Default users.
     pub headless: HeadlessLogins,
+    /// Default: on.
+    pub passwords: PasswordsSection,
     /// Unset: passkeys are off.
     pub webauthn: Option<WebauthnSection>,
 }
@@ -95,6 +99,15 @@ pub(super) fn read(auth: &Section<'_>, problems: &mut Problems) -> Authenticatio
             "write auth.authentication.webauthn with rp_id and origins, or remove prefer",
         );
     }
+    let passwords = passwords::read(&section, problems);
+    if prefer == PreferredLogin::Password && !passwords.enabled && section.present("prefer").is_some() {
+        problems.push(
+            section.place("prefer"),
+            &section.name("prefer"),
+            "prefers passwords, which are off",
+            "remove prefer, or write auth.authentication.passwords.enabled: true",
+        );
+    }
     let headless = [
         ("off", HeadlessLogins::Off),
         ("users", HeadlessLogins::Users),
@@ -103,6 +116,7 @@ pub(super) fn read(auth: &Section<'_>, problems: &mut Problems) -> Authenticatio
     AuthenticationSection {
         prefer,
         headless: section.choice("headless", &headless, problems).unwrap_or_default(),
+        passwords,
         webauthn,
     }
 }
@@ -217,6 +231,10 @@ mod tests {
         for (section, says) in [
             ("    prefer: passkey\n", "prefers passkeys, which are off"),
             ("    headless: some\n", "headless"),
+            ("    prefer: password\n    passwords: { enabled: false }\n", "prefers passwords, which are off"),
+            ("    passwords: { min_strength: 5 }\n", "write a whole number from 0 to 4"),
+            ("    passwords: { breached_list: list.txt }\n", "begins with /"),
+            ("    passwords: { breached_list_required: true }\n", "names no list"),
             ("    webauthn:\n      rp_id: example.org\n", "auth.authentication.webauthn.origins"),
             ("    webauthn:\n      origins: [https://example.org]\n", "auth.authentication.webauthn.rp_id"),
             ("    webauthn:\n      rp_id: 10.0.0.1\n      origins: [https://10.0.0.1]\n", "IP address"),

@@ -55,6 +55,11 @@ auth:
   # authentication:
   #   prefer: passkey                      # password or passkey; default: password
   #   headless: users                      # off, users or everyone: who may log in without a browser on the machine
+  #   passwords:
+  #     enabled: true                      # false: passkeys and single sign-on alone
+  #     min_strength: 3                    # of a new one: 0 to 4
+  #     breached_list: /var/lib/pwned      # files of Have I Been Pwned; none is asked without it
+  #     breached_list_required: false      # true: no password is set while the list cannot be read
   #   webauthn:
   #     rp_id: sallyport.example.org       # passkeys are bound to it for good
   #     origins: [https://sallyport.example.org]

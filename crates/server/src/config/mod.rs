@@ -13,6 +13,7 @@ mod host_port;
 mod lifetimes;
 mod log;
 mod names;
+mod passwords;
 mod read;
 mod sections;
 mod telemetry;
@@ -31,6 +32,7 @@ pub use host_port::HostPort;
 pub use log::{LogConfig, LogFormat};
 pub use names::host_name;
 pub(crate) use names::node_name;
+pub use passwords::PasswordsSection;
 pub use sallyport_access::yaml::{Errors as ConfigErrors, Problem as ConfigProblem};
 pub use sections::{
     AuthSection, Config, DEFAULT_AUTH_PORT, DEFAULT_PROXY_PORT, HttpsFiles, JoinConfig, LabelCommand, Limits,

@@ -156,7 +156,7 @@ pub(crate) const OPEN: [&str; 7] = [
     "Login.Join",
 ];
 /// Give every user their own part of the answer, and no user another's.
-const OWN_PART: [&str; 13] = [
+const OWN_PART: [&str; 14] = [
     "Factors.List",
     "Factors.BeginProof",
     "Factors.AwaitChallenge",
@@ -164,6 +164,7 @@ const OWN_PART: [&str; 13] = [
     "Factors.FinishAdd",
     "Factors.Remove",
     "Factors.MakeRecoveryCodes",
+    "Factors.ChangePassword",
     "Cluster.ListNodes",
     "Cluster.ListRecordings",
     "Rotation.Follow",
@@ -431,6 +432,7 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Factors.FinishAdd", Event("SP1010I")),
         ("Factors.Remove", Event("SP1011I")),
         ("Factors.MakeRecoveryCodes", Event("SP1012I")),
+        ("Factors.ChangePassword", Event("SP1009I")),
         ("Web.DescribeLogin", Called),
         ("Web.BeginLoginPasskey", Called),
         ("Web.FinishLoginPasskey", Called),

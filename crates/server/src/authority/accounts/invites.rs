@@ -9,7 +9,6 @@ use tonic::Status;
 use zeroize::Zeroizing;
 
 use crate::authority::accounts::login::{Account, Accounts, locked_out};
-use crate::authority::accounts::passwords::LENGTHS;
 use crate::authority::caller::Caller;
 use crate::authority::factors::kept::{CODES_NAME, Factors, codes};
 use crate::authority::factors::names::FactorName;
@@ -85,6 +84,7 @@ impl Accounts {
         caller: &Caller,
         token: &str,
     ) -> Result<v1::BeginInviteResponse, Status> {
+        self.demand_passwords()?;
         let now = OffsetDateTime::now_utc();
         let internal = |error: sallyport_sal::SalError| Status::internal(error.to_string());
         let mut opened = None;
@@ -127,19 +127,13 @@ impl Accounts {
         caller: &Caller,
         request: v1::FinishInviteRequest,
     ) -> Result<v1::FinishInviteResponse, Status> {
+        self.demand_passwords()?;
         let now = OffsetDateTime::now_utc();
         let password = Zeroizing::new(request.password);
         let otp = Zeroizing::new(request.otp);
         let (key, stored) = self.invite(caller, &request.token, now).await?;
         let mut invite = stored.value;
-        let length = password.chars().count();
-        if !LENGTHS.contains(&length) {
-            return Err(Status::invalid_argument(format!(
-                "a password has from {} to {} characters, this one has {length}",
-                LENGTHS.start(),
-                LENGTHS.end()
-            )));
-        }
+        self.may_have(&invite.user, &password).await?;
         // What was proven with the former credentials counts no more.
         let mut credential = CredentialRecord { reset_at: Some(now), ..CredentialRecord::default() };
         let mut adds = Vec::new();

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::authority::accounts::passwords::{LOCKOUT, MOST_FAILURES, Pool};
+use crate::authority::accounts::rules::Rules;
 use crate::authority::accounts::turns::Turns;
 use crate::authority::audit::journal::Journal;
 use crate::authority::caller::Caller;
@@ -69,6 +70,7 @@ pub(crate) struct Accounts {
     pub(super) factors: Arc<Factors>,
     pub(super) passwords: Pool,
     pub(super) turns: Turns,
+    pub(super) rules: Rules,
     pub(super) stop: CancellationToken,
 }
 
@@ -103,8 +105,14 @@ impl Accounts {
             factors: Arc::clone(factors),
             passwords,
             turns: Turns::default(),
+            rules: Rules::of(&config.authentication.passwords),
             stop: stop.clone(),
         })
+    }
+
+    /// The logins of users.
+    pub(crate) fn logins(&self) -> &Logins {
+        &self.logins
     }
 
     /// Where passwords are hashed.

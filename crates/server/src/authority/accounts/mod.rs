@@ -1,5 +1,7 @@
 //! The accounts of users: passwords, links and logins.
 
+mod breached;
+pub(crate) mod choosing;
 pub(crate) mod invites;
 pub(crate) mod learned;
 pub(crate) mod login;
@@ -7,6 +9,7 @@ pub(crate) mod means;
 pub(crate) mod opening;
 pub(crate) mod passwords;
 pub(crate) mod proof;
+mod rules;
 pub(crate) mod second;
 mod turns;
 pub(crate) mod users;

@@ -13,6 +13,8 @@ use crate::authority::workers::Workers;
 pub(crate) const MOST_FAILURES: usize = 5;
 /// within [`FAILURE_WINDOW`](crate::authority::gate::guesses::FAILURE_WINDOW), for this long.
 pub(crate) const LOCKOUT: time::Duration = time::Duration::minutes(15);
+/// Most hashes at a time, however many processors there are: each holds 19 MiB while it is computed, all of them some 300.
+const MOST_THREADS: usize = 16;
 /// Logins that may wait for a hash; more are told to come again.
 const WAITING: usize = 64;
 /// How long one waits at the most.
@@ -20,7 +22,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Shortest and longest password. Length is what counts (NIST SP 800-63B §5.1.1.2).
 pub(crate) const LENGTHS: std::ops::RangeInclusive<usize> = 10..=1024;
 
-/// Hashes on threads of their own, so many as the machine has processors.
+/// Hashes at a time.
+pub(crate) fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS)
+}
+
+/// Hashes on threads of their own, as many as the machine has processors and 16 at the most. They stand back behind every other
+/// thread: a flood of logins takes the time that sessions leave over.
 #[derive(Debug)]
 pub(crate) struct Pool {
     workers: Workers,
@@ -32,8 +40,8 @@ impl Pool {
     /// # Errors
     /// When the system gives no threads.
     pub(crate) fn new() -> std::io::Result<Self> {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let workers = Workers::new("password", threads, threads)?;
+        let threads = threads();
+        let workers = Workers::standing_back("password", threads, threads)?;
         Ok(Self { workers, running: Semaphore::new(threads), waiting: Semaphore::new(WAITING) })
     }
 
@@ -47,6 +55,14 @@ impl Pool {
             .map_err(|_| busy())?
             .map_err(|_| Status::unavailable("the authority is shutting down"))?;
         self.workers.run(work).await.map_err(|_| Status::internal("a password could not be checked"))
+    }
+
+    /// Thinks about a password that is to be set, which takes a while as a hash does.
+    pub(crate) async fn consider<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        self.run(work).await
     }
 
     /// Whether a password is the stored one. Without a stored one it takes as long, and is wrong.
@@ -77,8 +93,7 @@ impl Pool {
     /// Keeps every thread, so that those who come wait.
     #[cfg(test)]
     pub(crate) async fn hold(&self) -> Result<tokio::sync::SemaphorePermit<'_>, tokio::sync::AcquireError> {
-        let all = std::thread::available_parallelism().map_or(1, usize::from);
-        self.running.acquire_many(u32::try_from(all).unwrap_or(u32::MAX)).await
+        self.running.acquire_many(u32::try_from(threads()).unwrap_or(u32::MAX)).await
     }
 
     /// How many wait, or are being served.
@@ -91,5 +106,58 @@ impl Pool {
         self.run(move || password::hash(given.as_bytes()))
             .await?
             .map_err(|error| Status::internal(format!("the password could not be stored: {error}")))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// What memory depends on is counted, of a thousand at once: those that are computed, and those that wait.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn of_a_thousand_at_once_few_are_computed_few_wait_and_the_rest_are_sent_away() {
+        let pool = Arc::new(Pool::new().unwrap());
+        let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let released = Arc::new(parking_lot::Mutex::new(released));
+        let mut asked = Vec::new();
+        for _ in 0..1000 {
+            let (pool, now, most) = (Arc::clone(&pool), Arc::clone(&now), Arc::clone(&most));
+            let released = Arc::clone(&released);
+            asked.push(tokio::spawn(async move {
+                pool.consider(move || {
+                    most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    // None ends before all have asked.
+                    let _ = released.lock().recv();
+                    now.fetch_sub(1, Ordering::SeqCst);
+                })
+                .await
+            }));
+        }
+        // Those that are sent away are so before any of the others has ended.
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
+        while asked.iter().filter(|one| one.is_finished()).count() < 1000 - WAITING {
+            assert!(tokio::time::Instant::now() < deadline, "some are neither served nor sent away");
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(pool.inside(), WAITING);
+        drop(release);
+        let (mut done, mut busy) = (0, 0);
+        for one in asked {
+            match one.await.unwrap() {
+                Ok(()) => done += 1,
+                Err(status) => {
+                    assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status:?}");
+                    busy += 1;
+                }
+            }
+        }
+        assert_eq!((done, busy), (WAITING, 1000 - WAITING));
+        assert!(most.load(Ordering::SeqCst) <= threads(), "{most:?}");
+        assert_eq!(pool.inside(), 0);
     }
 }

@@ -70,6 +70,7 @@ impl Accounts {
             );
             return Err(refusal(status, BARRED));
         }
+        self.demand_passwords().map_err(|status| refusal(status, "passwords are off"))?;
         if password.len() > *LENGTHS.end() {
             return Err(refusal(Status::invalid_argument("the password is too long"), "password too long"));
         }

@@ -252,11 +252,12 @@ impl Accounts {
         user: &UserName,
         password: zeroize::Zeroizing<String>,
         now: OffsetDateTime,
-    ) -> Result<(), LoginRefusal> {
+    ) -> Result<CredentialRecord, LoginRefusal> {
+        self.demand_passwords().map_err(|status| refusal(status, "passwords are off"))?;
         let _turn = self.turns.take(&hash_of(user.as_str())).await?;
         let (credential, revision) = self.open_credential(user, now).await?;
         if self.passwords.verify(password, credential.password.clone()).await? {
-            return Ok(());
+            return Ok(credential);
         }
         let account = Account::Known(user);
         let mut refusal = self.failed_login(&account, credential, revision, "wrong password", now).await;

@@ -106,4 +106,15 @@ impl Factors for Service {
         let codes = self.challenges.make_recovery_codes(&caller, &own, proof).await?;
         Ok(Response::new(v1::MakeRecoveryCodesResponse { codes }))
     }
+
+    async fn change_password(
+        &self,
+        request: Request<v1::ChangePasswordRequest>,
+    ) -> Result<Response<v1::ChangePasswordResponse>, Status> {
+        let caller = caller(&request);
+        let own = self.own(&caller, "Factors.ChangePassword").await?;
+        let ended = self.challenges.change_password(&caller, &own, request.into_inner()).await?;
+        let ended_logins = u32::try_from(ended).unwrap_or(u32::MAX);
+        Ok(Response::new(v1::ChangePasswordResponse { ended_logins }))
+    }
 }

@@ -70,6 +70,7 @@ impl Challenges {
                 ],
                 None => vec![detail("Name", "a factor that is not there any more")],
             },
+            Purpose::ChangePassword => vec![detail("Change", "your password")],
             _ => Vec::new(),
         };
         Ok(v1::WebApproval {

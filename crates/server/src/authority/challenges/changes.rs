@@ -34,7 +34,7 @@ pub(crate) struct Own {
 }
 
 /// What a call has proven: the steps that spend it, and what is on record of it.
-struct Spent {
+pub(super) struct Spent {
     steps: Vec<Op>,
     means: Option<Means>,
     challenge: Option<(Stored<ChallengeRecord>, ChallengeRecord)>,
@@ -43,6 +43,16 @@ struct Spent {
 }
 
 impl Spent {
+    /// Of what was proven otherwise, at this moment.
+    pub(super) fn nothing(now: OffsetDateTime) -> Self {
+        Self { steps: Vec::new(), means: None, challenge: None, code: None, proven_at: now }
+    }
+
+    /// Leaves out what it would write to a record that is written with it anyway.
+    pub(super) fn leave_out(&mut self, written: &str) {
+        self.steps.retain(|step| !matches!(step, Op::CompareAndSwap { key, .. } if key == written));
+    }
+
     /// What it allows, until that is done.
     fn allows(&self) -> AllowedBy {
         let means = self.means.as_ref();
@@ -112,7 +122,7 @@ impl Challenges {
                 .chain([FactorKind::Totp])
                 .map(|kind| kind.name().to_owned())
                 .collect(),
-            password: credential.password.is_some(),
+            password: self.accounts.can_prove_password(&credential),
         })
     }
 
@@ -144,7 +154,8 @@ impl Challenges {
                 Purpose::RemoveFactor { id }
             }
             Some(Asked::RecoveryCodes(true)) => Purpose::RecoveryCodes,
-            Some(Asked::RecoveryCodes(false)) | None => {
+            Some(Asked::ChangePassword(true)) => Purpose::ChangePassword,
+            Some(Asked::RecoveryCodes(false) | Asked::ChangePassword(false)) | None => {
                 return Err(Status::invalid_argument("the call does not say what is to be proven"));
             }
         };
@@ -325,11 +336,11 @@ impl Challenges {
         if self.config.second_factor == SecondFactor::Required {
             return Ok(Some("this cluster requires one"));
         }
-        let password = self.accounts.credential_of(&own.user, now).await?.password.is_some();
+        let password = self.accounts.can_prove_password(&self.accounts.credential_of(&own.user, now).await?);
         Ok((!password && !self.by_single_sign_on(&own.user)).then_some("you have no password to log in with"))
     }
 
-    fn by_single_sign_on(&self, user: &UserName) -> bool {
+    pub(super) fn by_single_sign_on(&self, user: &UserName) -> bool {
         self.identities.user(user).is_some_and(|user| user.origin.is_some())
     }
 
@@ -373,7 +384,7 @@ impl Challenges {
     }
 
     /// Checks what a call proves the caller with. Nothing is spent yet.
-    async fn prove(
+    pub(super) async fn prove(
         &self,
         caller: &Caller,
         own: &Own,
@@ -383,8 +394,8 @@ impl Challenges {
     ) -> Result<Spent, Status> {
         use v1::factor_proof::Proof;
         let held = self.factors.held(&own.user, now).await?;
-        let password = self.accounts.credential_of(&own.user, now).await?.password.is_some();
-        let nothing = Spent { steps: Vec::new(), means: None, challenge: None, code: None, proven_at: now };
+        let password = self.accounts.can_prove_password(&self.accounts.credential_of(&own.user, now).await?);
+        let nothing = Spent::nothing(now);
         let checked = match proof.and_then(|proof| proof.proof) {
             _ if held.is_empty() && !password => Err(match self.by_single_sign_on(&own.user) {
                 true => unproven(
@@ -402,7 +413,7 @@ impl Challenges {
             }
             Some(Proof::Password(given)) if held.is_empty() => {
                 let given = Zeroizing::new(given);
-                self.accounts.prove_password_alone(&own.user, given, now).await.map(|()| (None, None))
+                self.accounts.prove_password_alone(&own.user, given, now).await.map(|_| (None, None))
             }
             Some(Proof::Password(_)) => {
                 Err(unproven("a password alone", "you have a factor: prove that, and not the password"))
@@ -453,18 +464,28 @@ impl Challenges {
                     Means { way: Way::Password, factor: None, second_factor: false, user_verified: false };
                 Ok(Spent { means: Some(means), ..nothing })
             }
-            Err(LoginRefusal { status, reason, locked_out }) => {
-                if let Some(address) = caller.address() {
-                    self.guesses.note(address, now);
-                }
-                let event = |code| caller.event(code).message(reason).field("purpose", wanted.word());
-                self.journal.note_caused(caller, event(Code::ChallengeRefused), "").await?;
-                if locked_out {
-                    self.journal.record(vec![event(Code::UserLockedOut)]).await?;
-                }
-                Err(status)
-            }
+            Err(refusal) => Err(self.not_proven(caller, refusal, wanted, now).await?),
         }
+    }
+
+    /// Puts a failed proof on record, which counts against the address; gives the answer.
+    pub(super) async fn not_proven(
+        &self,
+        caller: &Caller,
+        refusal: LoginRefusal,
+        wanted: &Purpose,
+        now: OffsetDateTime,
+    ) -> Result<Status, Status> {
+        let LoginRefusal { status, reason, locked_out } = refusal;
+        if let Some(address) = caller.address() {
+            self.guesses.note(address, now);
+        }
+        let event = |code| caller.event(code).message(reason).field("purpose", wanted.word());
+        self.journal.note_caused(caller, event(Code::ChallengeRefused), "").await?;
+        if locked_out {
+            self.journal.record(vec![event(Code::UserLockedOut)]).await?;
+        }
+        Ok(status)
     }
 
     /// Refuses to register a factor that a proof allowed which does not stand any more. The caller holds what `Identities::steady`
@@ -503,7 +524,7 @@ impl Challenges {
     }
 
     /// Spends a proof, together with other steps. The caller holds what `Identities::steady` gives.
-    async fn spend(
+    pub(super) async fn spend(
         &self,
         caller: &Caller,
         own: &Own,

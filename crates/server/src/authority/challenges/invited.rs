@@ -30,7 +30,7 @@ impl Challenges {
             user: stored.value.user.to_string(),
             methods: Some(v1::WebMethods {
                 passkey: self.factors.passkeys().is_some(),
-                password: true,
+                password: self.accounts.has_passwords(),
                 otp: true,
                 sso: Vec::new(),
             }),

@@ -114,6 +114,9 @@ impl Challenges {
 
     /// How people log in here, the preferred way first.
     pub(crate) fn login_methods(&self) -> Vec<String> {
+        if !self.accounts.has_passwords() {
+            return self.factors.passkeys().map(|_| "passkey".to_owned()).into_iter().collect();
+        }
         let methods = match (self.factors.passkeys(), self.config.authentication.prefer) {
             (None, _) => &["password"][..],
             (Some(_), PreferredLogin::Password) => &["password", "passkey"],

@@ -77,7 +77,7 @@ impl Challenges {
             .to_owned(),
             methods: Some(v1::WebMethods {
                 passkey: self.factors.passkeys().is_some(),
-                password: true,
+                password: self.accounts.has_passwords(),
                 otp: true,
                 sso: Vec::new(),
             }),

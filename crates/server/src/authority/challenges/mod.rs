@@ -12,6 +12,7 @@ pub(crate) mod logins;
 mod making;
 pub(crate) mod pages;
 mod passkeys;
+mod passwords;
 pub(crate) mod records;
 mod terminal;
 pub(crate) mod waiting;

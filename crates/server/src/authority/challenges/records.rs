@@ -76,6 +76,8 @@ pub(crate) enum Purpose {
     RemoveFactor { id: Uuid },
     /// To make recovery codes.
     RecoveryCodes,
+    /// To change the password.
+    ChangePassword,
     /// To register a passkey; that the user may is proven.
     EnrolPasskey { name: FactorName, allowed: AllowedBy },
     /// To confirm new one-time codes, by the first one.
@@ -92,6 +94,7 @@ impl Purpose {
             Self::AddFactor { .. } => "add-factor",
             Self::RemoveFactor { .. } => "remove-factor",
             Self::RecoveryCodes => "recovery-codes",
+            Self::ChangePassword => "change-password",
             Self::EnrolPasskey { .. } => "enrol-passkey",
             Self::EnrolCodes { .. } => "enrol-codes",
             Self::SsoTest { .. } => "sso-test",
@@ -100,7 +103,10 @@ impl Purpose {
 
     /// Whether it is proven at the page of approvals.
     pub(crate) fn is_approval(&self) -> bool {
-        matches!(self, Self::AddFactor { .. } | Self::RemoveFactor { .. } | Self::RecoveryCodes)
+        matches!(
+            self,
+            Self::AddFactor { .. } | Self::RemoveFactor { .. } | Self::RecoveryCodes | Self::ChangePassword
+        )
     }
 }
 

@@ -68,6 +68,29 @@ impl Logins {
         message: &str,
         now: OffsetDateTime,
     ) -> Result<Ended, Status> {
+        self.end_all_but(caller, user, None, message, now).await
+    }
+
+    /// Ends every open login of a user but one, as [`Self::end_logins`] does.
+    pub(crate) async fn end_others(
+        &self,
+        caller: &Caller,
+        user: &UserName,
+        kept: Uuid,
+        message: &str,
+        now: OffsetDateTime,
+    ) -> Result<Ended, Status> {
+        self.end_all_but(caller, user, Some(kept), message, now).await
+    }
+
+    async fn end_all_but(
+        &self,
+        caller: &Caller,
+        user: &UserName,
+        kept: Option<Uuid>,
+        message: &str,
+        now: OffsetDateTime,
+    ) -> Result<Ended, Status> {
         let prefix = format!("{}/{user}/", LoginRecord::KIND);
         let mut ended = Ended::default();
         let mut after = None::<String>;
@@ -78,6 +101,9 @@ impl Logins {
             after = Some(last.key.clone());
             for item in page {
                 let login = typed::decode::<LoginRecord>(item).map_err(|error| storage(&error))?;
+                if kept == Some(login.value.login_id) {
+                    continue;
+                }
                 ended.steps.extend(removed(&login.name, &login.value).map_err(|error| storage(&error))?);
                 self.end_login(caller, &login.value, message, &mut ended)?;
             }

@@ -3,6 +3,7 @@
 mod approvals;
 mod factors;
 mod logins;
+mod passwords;
 mod stolen;
 
 use std::collections::HashMap;
@@ -30,6 +31,8 @@ pub(crate) const ORIGIN: &str = "https://sallyport.example.org";
 /// Where browsers are.
 const BROWSER: &str = "198.51.100.7";
 const PORT: u32 = 45_678;
+/// A password in the place of the first one.
+const CHANGED: &str = "nine purple umbrellas dancing";
 
 /// Passkeys are on.
 pub(crate) fn with_passkeys(config: &mut Config) {
@@ -350,6 +353,13 @@ pub(crate) async fn as_people(cluster: &Cluster) {
     let spare = client.begin_add(request).await.unwrap().into_inner().page.unwrap().challenge;
     web.refuse_enrolment(at(&spare)).await.unwrap();
 
+    let request = v1::ChangePasswordRequest {
+        old_password: PASSWORD.to_owned(),
+        new_password: CHANGED.to_owned(),
+        proof: proof(Proof::RecoveryCode(codes[3].clone())),
+    };
+    client.change_password(request).await.unwrap();
+
     let begun = bench.begin(PORT).await.unwrap();
     web.describe_login(at(&begun.id)).await.unwrap();
     let asked =
@@ -364,7 +374,7 @@ pub(crate) async fn as_people(cluster: &Cluster) {
         address: BROWSER.to_owned(),
         code: begun.headless_code,
         user: "wendy".to_owned(),
-        password: PASSWORD.to_owned(),
+        password: CHANGED.to_owned(),
         otp: codes[1].clone(),
     };
     web.prove_login_password(request).await.unwrap();
