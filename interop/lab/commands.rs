@@ -116,6 +116,32 @@ fn sessions_and_echoes_are_measured() {
 }
 
 #[test]
+fn logins_are_measured_by_way_and_sessions_beside_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let csv = directory.path().join("samples.csv");
+    let csv = csv.to_str().unwrap();
+    let few = ["--seconds", "1", "--at-once", "4", "--rate", "20", "--rounds", "1", "--sessions", "2"];
+    let arguments = ["logins", "--quick", "--format", "json", "--csv", csv];
+    let report = json(&ok(lab(&[&arguments[..], &few].concat())));
+    let rows = report["rows"].as_array().unwrap();
+    let names: Vec<&str> = rows.iter().map(|row| row["what"].as_str().unwrap()).collect();
+    assert_eq!(names[..4], ["password", "passkey", "single sign-on", "host's renewal"], "{report}");
+    for row in &rows[..4] {
+        for name in ["authority ms", "a second here", "p50 ms", "p99 ms", "peak MiB"] {
+            assert!(figure(row, name).is_some_and(|value| value > 0.0), "{name}: {row}");
+        }
+    }
+    assert!(names[4] == "session, no logins" && names[6] == "session, 1000 wrong at once", "{report}");
+    let aims = report["aims"].as_array().unwrap();
+    let memory = aims.iter().find(|aim| aim["what"].as_str().unwrap().contains("while flooded")).unwrap();
+    assert_eq!(memory["reached"], true, "{report}");
+    let samples = std::fs::read_to_string(csv).unwrap();
+    for kind in ["login_ms,passkey,", "authority_ms,password,password,", "session_ms,flood,"] {
+        assert!(samples.contains(&format!("\n{kind}")), "{kind}");
+    }
+}
+
+#[test]
 fn connections_to_a_database_are_measured_every_way() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();

@@ -1,5 +1,6 @@
 //! What processes cost: processor time and memory, as the kernel counts them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
@@ -14,6 +15,21 @@ pub fn processor_time(pid: u32) -> Duration {
         .and_then(nix::time::clock_gettime)
         .map(Duration::from)
         .unwrap_or_default()
+}
+
+/// Processor time of the threads that a process has now, added up by their names.
+#[must_use]
+pub fn thread_times(pid: u32) -> BTreeMap<String, Duration> {
+    let mut times = BTreeMap::new();
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return times };
+    for thread in threads.flatten() {
+        let read = |file: &str| fs::read_to_string(thread.path().join(file)).unwrap_or_default();
+        // Documentation/scheduler/sched-stats.rst: the first number is the time on a processor, in nanoseconds.
+        let spent =
+            read("schedstat").split(' ').next().and_then(|first| first.parse().ok()).unwrap_or_default();
+        *times.entry(read("comm").trim_end().to_owned()).or_default() += Duration::from_nanos(spent);
+    }
+    times
 }
 
 /// Processor time of children that have ended, and of theirs, to the hundredth of a second.
@@ -105,6 +121,17 @@ mod tests {
         assert!(memory.resident > 100_000 && memory.peak >= memory.resident / 2, "{memory:?}");
         assert!(memory.proportional > 0 && resident(me) > 0);
         assert_eq!(processor_time(u32::MAX), Duration::ZERO);
+        let named = std::thread::Builder::new().name("counted".to_owned()).spawn(move || {
+            let mut sum = 0_u64;
+            loop {
+                sum = std::hint::black_box((0..100_000_u64).fold(sum, u64::wrapping_add));
+                match thread_times(me).get("counted") {
+                    Some(spent) if *spent > Duration::from_millis(3) => return,
+                    _ => {}
+                }
+            }
+        });
+        assert!(named.is_ok_and(|thread| thread.join().is_ok()));
     }
 
     #[test]

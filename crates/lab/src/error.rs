@@ -51,3 +51,10 @@ pub enum LabError {
     #[error("{0}")]
     Connection(String),
 }
+
+impl LabError {
+    /// Of a connection of the lab's own, with what the other end or the system said.
+    pub(crate) fn of_connection(said: impl std::fmt::Display) -> Self {
+        Self::Connection(said.to_string())
+    }
+}

@@ -18,6 +18,7 @@ pub mod inspect;
 pub mod instructions;
 pub mod keys;
 pub mod load;
+pub mod logins;
 pub mod offers;
 mod reach;
 pub mod scan;

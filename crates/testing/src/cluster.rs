@@ -50,6 +50,8 @@ impl Programs {
 pub struct Shape {
     /// Its suite; none: what new clusters have.
     pub suite: Option<Suite>,
+    /// More lines of the authority's section, indented.
+    pub auth: String,
     /// More lines of the proxy's section, indented.
     pub proxy: String,
     /// More lines of the node's section, indented.
@@ -74,6 +76,8 @@ pub struct Cluster {
     pub authority: Process,
     /// The proxy's port.
     pub port: u16,
+    /// The authority's port, at which proxies reach it.
+    pub authority_port: u16,
     sites: Sites,
     programs: Programs,
     directory: PathBuf,
@@ -111,7 +115,8 @@ impl Cluster {
             &programs.authority,
             &sites.proxy,
             &format!(
-                "auth:\n  enabled: true\n  second_factor: optional\n  listen: {address}:{authority_port}\n{suite}{}",
+                "auth:\n  enabled: true\n  second_factor: optional\n  listen: {address}:{authority_port}\n{suite}{}{}",
+                shape.auth,
                 off(&["proxy", "node"])
             ),
         )?;
@@ -159,6 +164,7 @@ impl Cluster {
             proxy,
             authority,
             port,
+            authority_port,
             sites: sites.clone(),
             programs: programs.clone(),
             directory: directory.to_owned(),
@@ -172,6 +178,18 @@ impl Cluster {
     #[must_use]
     pub fn admin(&self, arguments: &[&str]) -> Command {
         parts::admin(&self.programs.authority, &self.directory.join("authority"), arguments)
+    }
+
+    /// The authority's data directory, with its socket.
+    #[must_use]
+    pub fn authority_directory(&self) -> PathBuf {
+        self.directory.join("authority")
+    }
+
+    /// The pin of its host CA.
+    #[must_use]
+    pub fn pin(&self) -> &str {
+        &self.pin
     }
 
     /// `sallyport join openssh`, up to what it is about.

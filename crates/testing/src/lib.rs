@@ -68,6 +68,8 @@ pub struct Extras<'a> {
     pub registered: bool,
     /// A database behind the node.
     pub postgres: Option<&'a Postgres>,
+    /// More lines of the authority's section, indented.
+    pub auth: &'a str,
 }
 
 /// Everything that was started; ends with this value.
@@ -128,7 +130,7 @@ impl Testbed {
             .at("make a directory in", &std::env::temp_dir())?;
         let (login, shell) = account()?;
         say(&format!("starting an authority, a proxy and a node in {}", directory.path().display()));
-        let mut shape = Shape { sites: sites.clone(), ..Shape::default() };
+        let mut shape = Shape { sites: sites.clone(), auth: extras.auth.to_owned(), ..Shape::default() };
         if let Some(postgres) = extras.postgres {
             shape = postgres.behind(shape);
         }

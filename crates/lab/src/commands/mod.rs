@@ -11,6 +11,7 @@ mod handshake;
 mod instructions;
 mod keys;
 mod load;
+mod logins;
 mod measuring;
 mod offers;
 mod output;
@@ -60,6 +61,9 @@ pub(crate) enum Lab {
     Bulk(bulk::Args),
     /// Memory of proxy and node for idle sessions, and how soon a keystroke comes back while hundreds type.
     Sessions(sessions::Args),
+    /// What logins cost the authority, by password, passkey, single sign-on, and the renewal of a host's certificates: processor time,
+    /// rates, latency, memory; and how soon sessions connect beside hundreds of logins a second and a flood of wrong passwords.
+    Logins(logins::Args),
     /// New connections to PostgreSQL, ten at a time: processor time of proxy and agent, latency and rate; straight, by
     /// what else ends TLS here, and through clusters of several suites, with and without their caches.
     DbSuite(db_suite::Args),
@@ -80,6 +84,7 @@ pub(crate) async fn run(command: Lab) -> CliResult<ExitCode> {
         Lab::Connect(args) => connect::run(args).await,
         Lab::Bulk(args) => bulk::run(args).await,
         Lab::Sessions(args) => sessions::run(args).await,
+        Lab::Logins(args) => logins::run(args).await,
         Lab::DbSuite(args) => db_suite::run(args).await,
         Lab::Keys(args) => keys::run(args).await,
         Lab::Handshake(args) => handshake::run(args).await,

@@ -217,7 +217,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
     let (mut wan, sites) = sites::up(&settings.figures, settings.seed)?;
     talk.say("starting PostgreSQL");
     let postgres = Postgres::start_at(&sites.host)?;
-    let extras = Extras { bastion: true, registered: true, postgres: Some(&postgres) };
+    let extras = Extras { bastion: true, registered: true, postgres: Some(&postgres), ..Extras::default() };
     let testbed = Testbed::start_at(program, &sites, extras, &|line| talk.say(line))?;
     let parts = Parts { testbed, postgres };
     let mut csv = Csv::create(

@@ -1,0 +1,296 @@
+//! What the logins are of: people with passwords and passkeys, programs at many addresses, and proxies for whose pages the lab speaks.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use sallyport_access::{ClusterName, HostRole};
+use sallyport_ca::keys::{SshKeyPair, TlsKey};
+use sallyport_ca::{Trust, TrustBundle};
+use sallyport_sal::Suite;
+use sallyport_testing::authenticator::Authenticator;
+use sallyport_testing::{CLUSTER, Testbed};
+use sallyport_wire::v1::admin_client::AdminClient;
+use sallyport_wire::v1::login_client::LoginClient;
+use sallyport_wire::v1::web_client::WebClient;
+use sallyport_wire::{alpn, v1};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpSocket, UnixStream};
+use tokio::sync::Mutex as TurnMutex;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tonic::transport::{Channel, Endpoint};
+
+use super::provider::Provider;
+use crate::LabError;
+
+/// Where the pages are that passkeys are for.
+pub(super) const ORIGIN: &str = "https://lab.test";
+/// Lines of the authority's section.
+pub(super) const AUTH: &str =
+    "  authentication:\n    webauthn:\n      rp_id: lab.test\n      origins: [https://lab.test]\n";
+/// The connector of single sign-on.
+pub(super) const CONNECTOR: &str = "lab";
+/// Of everyone who has one.
+pub(super) const PASSWORD: &str = "correct horse battery staple";
+/// The role of those who come by single sign-on.
+const ROLE: &str =
+    "kind: role\nversion: v1\nmetadata:\n  name: guests\nspec:\n  allow:\n    logins: [guest]\n";
+
+/// The first address of the attackers: they and people share none.
+const ATTACKERS: usize = 8192;
+
+/// How many there are of each.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Size {
+    /// People with a password, and as many with a passkey.
+    pub(super) people: usize,
+    /// Addresses at which programs are: each may call 600 times a minute.
+    pub(super) addresses: usize,
+    /// Proxies: the pages of each may call 6,000 times a minute.
+    pub(super) proxies: usize,
+}
+
+/// A program at an address, and the browser beside it.
+pub(super) struct Program {
+    channel: Channel,
+    pub(super) address: String,
+}
+
+impl Program {
+    pub(super) fn login(&self) -> LoginClient<Channel> {
+        LoginClient::new(self.channel.clone())
+    }
+}
+
+/// A proxy that the lab stands for.
+pub(super) struct Proxy {
+    pub(super) channel: Channel,
+    pub(super) ssh_public: String,
+    pub(super) tls_public: Vec<u8>,
+}
+
+impl Proxy {
+    pub(super) fn pages(&self) -> WebClient<Channel> {
+        WebClient::new(self.channel.clone())
+    }
+}
+
+/// Keys that are certified: made once, since it is the authority that is measured.
+pub(super) struct Keys {
+    pub(super) ssh: String,
+    pub(super) tls: Vec<u8>,
+}
+
+/// Several, of which each is used in its turn.
+pub(super) struct InTurn<T> {
+    all: Vec<T>,
+    turn: AtomicUsize,
+}
+
+impl<T> InTurn<T> {
+    fn of(all: Vec<T>) -> Result<Self, LabError> {
+        if all.is_empty() {
+            return Err(LabError::Input("there is nobody to log in".to_owned()));
+        }
+        Ok(Self { all, turn: AtomicUsize::new(0) })
+    }
+
+    pub(super) fn next(&self) -> &T {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        self.all.get(turn % self.all.len()).expect("there is at least one")
+    }
+}
+
+/// Everything that logins need.
+pub(super) struct Stage {
+    pub(super) programs: InTurn<Program>,
+    /// Where wrong passwords come from.
+    pub(super) attackers: InTurn<Program>,
+    pub(super) proxies: InTurn<Proxy>,
+    pub(super) keys: Keys,
+    /// Users with a password, by name.
+    pub(super) passwords: InTurn<String>,
+    /// Passkeys, each in use by one login at a time.
+    pub(super) passkeys: InTurn<TurnMutex<Authenticator>>,
+    /// Who comes by single sign-on.
+    pub(super) persons: InTurn<String>,
+    nobodies: AtomicUsize,
+}
+
+fn answered(what: &'static str) -> impl Fn(tonic::Status) -> LabError {
+    move |status| LabError::Failed { what: what.to_owned(), said: status.message().to_owned() }
+}
+
+/// A channel of gRPC over a connection that was made.
+async fn channel_over<S>(stream: S) -> Result<Channel, LabError>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let stream = Mutex::new(Some(stream));
+    let connect = tower::service_fn(move |_| {
+        let taken = stream.lock().take();
+        async move { taken.map(TokioIo::new).ok_or_else(|| std::io::Error::other("the connection was lost")) }
+    });
+    Endpoint::from_static("http://lab.invalid")
+        .connect_with_connector(connect)
+        .await
+        .map_err(LabError::of_connection)
+}
+
+/// The addresses of programs: each in a network of its own, since a network has a bound of its own, too.
+fn address(number: usize) -> Ipv4Addr {
+    let [high, low] = u16::try_from(number).unwrap_or(u16::MAX).to_be_bytes();
+    Ipv4Addr::new(127, 64 | (high & 0x3f), low, 1)
+}
+
+struct Authority {
+    at: SocketAddr,
+    pin: String,
+}
+
+impl Authority {
+    async fn connect(&self, from: Ipv4Addr, config: ClientConfig, name: &str) -> Result<Channel, LabError> {
+        let socket = TcpSocket::new_v4().map_err(LabError::of_connection)?;
+        socket.bind(SocketAddr::from((from, 0))).map_err(LabError::of_connection)?;
+        socket.set_nodelay(true).map_err(LabError::of_connection)?;
+        let tcp = socket.connect(self.at).await.map_err(LabError::of_connection)?;
+        let name = ServerName::try_from(name.to_owned()).map_err(LabError::of_connection)?;
+        let tls =
+            TlsConnector::from(Arc::new(config)).connect(name, tcp).await.map_err(LabError::of_connection)?;
+        channel_over(tls).await
+    }
+
+    /// As a program that has no certificate yet.
+    async fn stranger(&self, from: Ipv4Addr) -> Result<Channel, LabError> {
+        let config = sallyport_ca::tls::pinned_client_config(&self.pin, &[alpn::AUTH])
+            .map_err(LabError::of_connection)?;
+        self.connect(from, config, "auth.sallyport.internal").await
+    }
+
+    async fn programs(&self, first: usize, count: usize) -> Result<Vec<Program>, LabError> {
+        let mut programs = Vec::with_capacity(count);
+        for number in first..first + count {
+            let channel = self.stranger(address(number)).await?;
+            programs.push(Program { channel, address: address(number).to_string() });
+        }
+        Ok(programs)
+    }
+
+    async fn join(&self, token: String, number: usize) -> Result<Proxy, LabError> {
+        let name = format!("pages-{number}");
+        let ssh = SshKeyPair::generate(Suite::BalancedV1, &name).map_err(LabError::of_connection)?;
+        let tls = TlsKey::generate(Suite::BalancedV1).map_err(LabError::of_connection)?;
+        let request = v1::JoinRequest {
+            token,
+            name,
+            role: "proxy".to_owned(),
+            ssh_public_key: ssh.public_line().to_owned(),
+            tls_public_key: tls.spki_der().to_vec().into(),
+            ..Default::default()
+        };
+        let mut login = LoginClient::new(self.stranger(address(number)).await?);
+        let issued = login.join(request).await.map_err(answered("joining as a proxy"))?.into_inner();
+        let bundle = issued.trust.unwrap_or_default();
+        let trust = Trust::from_bundle(&TrustBundle {
+            cluster: CLUSTER.to_owned(),
+            user_ssh_keys: bundle.user_ssh_keys,
+            host_ssh_keys: bundle.host_ssh_keys,
+            user_tls_certificates: bundle.user_tls_certificates,
+            host_tls_certificates: bundle.host_tls_certificates,
+            recording_key: bundle.recording_key.to_vec(),
+            ..TrustBundle::default()
+        })
+        .map_err(LabError::of_connection)?;
+        let identity = (issued.tls_certificate_pem.as_str(), tls.pkcs8_pem().to_string());
+        let config = sallyport_ca::tls::client_config(&trust, Some((identity.0, &identity.1)), &[alpn::AUTH]);
+        let cluster = ClusterName::new(CLUSTER).map_err(LabError::of_connection)?;
+        let server = sallyport_ca::server_name(HostRole::Auth, &cluster);
+        let channel =
+            self.connect(address(number), config.map_err(LabError::of_connection)?, &server).await?;
+        Ok(Proxy { channel, ssh_public: ssh.public_line().to_owned(), tls_public: tls.spki_der().to_vec() })
+    }
+}
+
+impl Stage {
+    /// Makes everyone. None of it is measured.
+    pub(super) async fn set(testbed: &Testbed, size: Size) -> Result<Self, LabError> {
+        let cluster = &testbed.cluster;
+        let authority = Authority {
+            at: SocketAddr::from((Ipv4Addr::LOCALHOST, cluster.authority_port)),
+            pin: cluster.pin().to_owned(),
+        };
+        let socket = cluster.authority_directory().join("admin.sock");
+        let mut admin = AdminClient::new(
+            channel_over(UnixStream::connect(socket).await.map_err(LabError::of_connection)?).await?,
+        );
+        let mut proxies = Vec::new();
+        for number in 0..size.proxies {
+            let asked = v1::CreateTokenRequest { role: "proxy".to_owned(), ..Default::default() };
+            let token =
+                admin.create_token(asked).await.map_err(answered("making a token"))?.into_inner().token;
+            proxies.push(authority.join(token, number).await?);
+        }
+        let programs = authority.programs(0, size.addresses).await?;
+        let attackers = authority.programs(ATTACKERS, size.addresses).await?;
+        let provider = Provider::start(testbed.directory()).await?;
+        for yaml in [ROLE.to_owned(), provider.document(CONNECTOR, ORIGIN)] {
+            let create = v1::CreateResourceRequest { yaml, replace: true };
+            admin.create_resource(create).await.map_err(answered("making a role or a connector"))?;
+        }
+        let ssh = SshKeyPair::generate(Suite::BalancedV1, "lab").map_err(LabError::of_connection)?;
+        let tls = TlsKey::generate(Suite::BalancedV1).map_err(LabError::of_connection)?;
+        let (programs, proxies) = (InTurn::of(programs)?, InTurn::of(proxies)?);
+        let (mut passwords, mut passkeys) = (Vec::new(), Vec::new());
+        for number in 0..size.people {
+            let name = format!("with-password-{number}");
+            let token = invited(&mut admin, &name).await?;
+            let finish = v1::FinishInviteRequest { token, password: PASSWORD.to_owned(), otp: String::new() };
+            programs.next().login().finish_invite(finish).await.map_err(answered("setting a password"))?;
+            passwords.push(name);
+            let token = invited(&mut admin, &format!("with-passkey-{number}")).await?;
+            passkeys.push(TurnMutex::new(passkey(proxies.next().pages(), token).await?));
+        }
+        Ok(Self {
+            programs,
+            attackers: InTurn::of(attackers)?,
+            proxies,
+            keys: Keys { ssh: ssh.public_line().to_owned(), tls: tls.spki_der().to_vec() },
+            passwords: InTurn::of(passwords)?,
+            passkeys: InTurn::of(passkeys)?,
+            persons: InTurn::of((0..size.people).map(|number| format!("person-{number}")).collect())?,
+            nobodies: AtomicUsize::new(0),
+        })
+    }
+
+    /// A name that no user has, and that was not tried before.
+    pub(super) fn nobody(&self) -> String {
+        format!("nobody-{}", self.nobodies.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+async fn passkey(mut web: WebClient<Channel>, token: String) -> Result<Authenticator, LabError> {
+    let link = v1::WebInviteRequest { token: token.clone(), address: "127.0.0.1".to_owned() };
+    let options = web.begin_invite_passkey(link).await.map_err(answered("making a passkey"))?;
+    let mut authenticator = Authenticator::at(ORIGIN);
+    let request = v1::WebFinishInviteRequest {
+        token,
+        address: "127.0.0.1".to_owned(),
+        name: "lab".to_owned(),
+        response_json: authenticator.create(&options.into_inner().options_json),
+    };
+    web.finish_invite_passkey(request).await.map_err(answered("making a passkey"))?;
+    Ok(authenticator)
+}
+
+async fn invited(admin: &mut AdminClient<Channel>, name: &str) -> Result<String, LabError> {
+    let create = v1::CreateUserRequest {
+        name: name.to_owned(),
+        roles: vec!["guests".to_owned()],
+        ..Default::default()
+    };
+    Ok(admin.create_user(create).await.map_err(answered("making a user"))?.into_inner().token)
+}
