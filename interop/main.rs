@@ -22,6 +22,7 @@ mod certificates;
 mod compatibility;
 mod custody;
 mod databases;
+mod devices;
 mod ends;
 mod faults;
 mod faults_load;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{HostId, Login, NodeName, RoleName, UserName};
+use crate::{Device, HostId, Login, NodeName, RoleName, UserName};
 
 /// Facts about a user that role templates refer to, such as `{"internal.logins": ["alice"]}` or `{"team": ["db"]}`.
 pub type Traits = BTreeMap<String, Vec<String>>;
@@ -75,6 +75,9 @@ pub struct Identity {
     pub principal: Principal,
     /// The login (or join) that this certificate came from; all certificates of one login share it.
     pub login_id: Uuid,
+    /// The trusted device that a user's login came from; none of hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<Device>,
     /// Start of validity, skew allowance included.
     #[serde(with = "time::serde::rfc3339")]
     pub valid_after: OffsetDateTime,

@@ -212,6 +212,10 @@ uuid_type!(
     HostId, "host id", new_v4
 );
 uuid_type!(
+    /// A trusted device: a random UUID that it has for as long as it is enrolled (RFC 9562 §5.4).
+    DeviceId, "device id", new_v4
+);
+uuid_type!(
     /// One recorded use of a target: a time-ordered UUID (RFC 9562 §5.7).
     SessionId, "session id", now_v7
 );

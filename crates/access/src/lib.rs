@@ -5,6 +5,7 @@
 
 mod compile;
 pub mod database;
+pub mod device;
 mod document;
 pub mod identity;
 pub mod ids;
@@ -31,9 +32,11 @@ pub use database::{
     Database, DatabaseAccount, DatabaseLogin, DatabaseOptions, DatabaseProtocol, DatabaseTls,
     DatabaseTlsMode, DatabaseUserMode,
 };
+pub use device::{Device, DeviceCustody, DeviceTrust};
 pub use identity::{HostRole, Identity, Principal, Traits};
 pub use ids::{
-    ClusterName, DatabaseName, HostId, IdError, Login, NodeName, ResourceName, RoleName, SessionId, UserName,
+    ClusterName, DatabaseName, DeviceId, HostId, IdError, Login, NodeName, ResourceName, RoleName, SessionId,
+    UserName,
 };
 pub use join::{JoinMode, JoinPermit};
 pub use kind::{Kind, KindRow, Nature};

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::DeviceTrust;
+
 /// What happens to a session that cannot be recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -79,6 +81,8 @@ pub struct Limits {
     pub max_session_duration: Option<Duration>,
     /// Whether a connection ends with the certificate that opened it. Default no.
     pub disconnect_expired_cert: bool,
+    /// What is asked of the device that a login comes from. Default nothing.
+    pub device_trust: DeviceTrust,
 }
 
 impl Default for Limits {
@@ -89,6 +93,7 @@ impl Default for Limits {
             client_idle_timeout: None,
             max_session_duration: None,
             disconnect_expired_cert: false,
+            device_trust: DeviceTrust::Optional,
         }
     }
 }

@@ -11,7 +11,8 @@ use uuid::Uuid;
 use crate::document::metadata;
 use crate::yaml::{self, Errors, Problems, Section};
 use crate::{
-    DatabaseName, HostId, Identity, Kind, Login, Nature, Node, Principal, ResourceName, RoleName, UserName,
+    DatabaseName, DeviceId, HostId, Identity, Kind, Login, Nature, Node, Principal, ResourceName, RoleName,
+    UserName,
 };
 
 /// One lock.
@@ -40,6 +41,8 @@ pub enum LockTarget {
     Resource(Kind, String),
     /// All certificates of one login.
     LoginId(Uuid),
+    /// All certificates of logins from one trusted device, and further logins from it.
+    Device(DeviceId),
 }
 
 impl LockTarget {
@@ -58,6 +61,7 @@ impl fmt::Display for LockTarget {
             Self::Login(login) => write!(f, "login {login}"),
             Self::Resource(kind, name) => write!(f, "{} {name}", kind.row().word),
             Self::LoginId(id) => write!(f, "login id {id}"),
+            Self::Device(id) => write!(f, "device {id}"),
         }
     }
 }
@@ -85,6 +89,7 @@ impl Lock {
             LockTarget::Login(login) => ("login", login.to_string()),
             LockTarget::Resource(kind, name) => (kind.row().document, name.clone()),
             LockTarget::LoginId(id) => ("login_id", id.to_string()),
+            LockTarget::Device(id) => ("device", id.to_string()),
         };
         let mut metadata = BTreeMap::from([("name", self.name.clone())]);
         if let Some(expires) = self.expires.and_then(|expires| expires.format(&Rfc3339).ok()) {
@@ -116,6 +121,7 @@ impl Lock {
             (LockTarget::Role(locked), Principal::User { roles, .. }) => roles.contains(locked),
             (LockTarget::Login(locked), _) => login == Some(locked),
             (LockTarget::LoginId(locked), _) => *locked == identity.login_id,
+            (LockTarget::Device(locked), _) => identity.device.is_some_and(|device| device.id == *locked),
             (LockTarget::Resource(Kind::Node, locked), principal) => {
                 let is = |id: &HostId, name: &str| locked == name || *locked == id.to_string();
                 let own = matches!(principal, Principal::Host { id, name, .. } if is(id, name.as_str()));
@@ -153,7 +159,7 @@ struct Spec<'a> {
 /// What a lock may be on.
 fn targets() -> Vec<&'static str> {
     let resources = Kind::ALL.iter().map(|kind| kind.row().document);
-    ["user", "role", "login"].into_iter().chain(resources).chain(["login_id"]).collect()
+    ["user", "role", "login"].into_iter().chain(resources).chain(["login_id", "device"]).collect()
 }
 
 /// A resource that a lock names.
@@ -189,6 +195,7 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Lock> {
         target.parsed("role", fix, problems, |text| RoleName::new(text).map(LockTarget::Role)),
         target.parsed("login", fix, problems, |text| Login::new(text).map(LockTarget::Login)),
         target.parsed("login_id", fix, problems, |text| Uuid::try_parse(text).map(LockTarget::LoginId)),
+        target.parsed("device", fix, problems, |text| text.parse().map(LockTarget::Device)),
     ];
     let resources = Kind::ALL.iter().map(|kind| resource(*kind, &target, fix, problems));
     let mut found: Vec<LockTarget> = others.into_iter().chain(resources).flatten().collect();

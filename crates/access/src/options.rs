@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::database::DatabaseUserMode;
+use crate::device::DeviceTrust;
 use crate::limits::{RecordPolicy, RecordingMode};
 use crate::node::{Forwarding, RecordInput};
 use crate::yaml::{self, Problems, Section};
@@ -64,6 +65,8 @@ pub struct Options {
     pub db_unseen_sql: Option<UnseenSql>,
     /// Whether a proxy gets a certificate for a login at a registered server only by the user's own word. Default no.
     pub require_login_word: Option<bool>,
+    /// What is asked of the device that a login comes from. Default nothing.
+    pub device_trust: Option<DeviceTrust>,
 }
 
 /// Whether a session with a database has to be TLS from the user's own program to the agent, so that no proxy sees into it or
@@ -110,7 +113,7 @@ impl UnseenSql {
 }
 
 /// The keys of a role's options, and what the cluster's policy may say of them: all but the first.
-pub(crate) const KEYS: [&str; 22] = [
+pub(crate) const KEYS: [&str; 23] = [
     "max_session_ttl",
     "forward_agent",
     "port_forwarding",
@@ -133,6 +136,7 @@ pub(crate) const KEYS: [&str; 22] = [
     "max_db_sessions",
     "db_unseen_sql",
     "require_login_word",
+    "device_trust",
 ];
 
 /// Shortest and longest part of a statement that can be asked to be on record, in bytes.
@@ -189,6 +193,7 @@ pub(crate) fn read(side: &Section<'_>, problems: &mut Problems) -> Options {
             problems,
         ),
         require_login_word: side.boolean("require_login_word", problems),
+        device_trust: side.choice("device_trust", &DeviceTrust::ALL.map(|one| (one.as_str(), one)), problems),
     }
 }
 
@@ -233,6 +238,7 @@ impl Options {
             self.max_db_sessions.map(Into::into),
             self.db_unseen_sql.map(|one| one.as_str().into()),
             self.require_login_word.map(Into::into),
+            self.device_trust.map(|one| one.as_str().into()),
         ];
         KEYS.into_iter().zip(values).filter_map(|(name, value)| value.map(|value| (name, value))).collect()
     }
@@ -274,5 +280,6 @@ impl Options {
         self.db_unseen_sql = self.db_unseen_sql.max(other.db_unseen_sql);
         self.max_db_sessions = [self.max_db_sessions, other.max_db_sessions].into_iter().flatten().min();
         self.require_login_word = self.require_login_word.max(other.require_login_word);
+        self.device_trust = self.device_trust.max(other.device_trust);
     }
 }

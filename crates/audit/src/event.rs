@@ -142,6 +142,21 @@ codes! {
     /// A SCIM client took a user out of a group that gave roles or traits: these are gone, and the logins ended.
     ScimRolesTaken = "SP1065I", "scim.roles_taken";
 
+    /// A device was enrolled with a token.
+    DeviceEnrolled = "SP1070I", "device.enrolled";
+    /// A user asked for a device to be enrolled; it waits for an administrator.
+    DeviceAsked = "SP1071I", "device.asked";
+    /// A device was not enrolled.
+    DeviceRefused = "SP1070W", "device.refused";
+    /// It was said whose a device is; one that waited is admitted.
+    DeviceAssigned = "SP1072I", "device.assigned";
+    /// A device was removed, and the logins from it with it.
+    DeviceRemoved = "SP1073I", "device.removed";
+    /// A token was made with which one device is enrolled.
+    DeviceTokenCreated = "SP1074I", "device.token_created";
+    /// A token for a device was ended before it was used.
+    DeviceTokenDeleted = "SP1075I", "device.token_deleted";
+
     /// A certificate was issued to a user.
     CertIssued = "SP1100I", "cert.issued";
     /// Certificates were issued to a host.

@@ -282,7 +282,16 @@ mod tests {
             role: HostRole::Node,
         };
         let until = NOW + time::Duration::days(1);
-        (Identity { principal, login_id: Uuid::nil(), valid_after: NOW, valid_before: until }, (NOW, until))
+        (
+            Identity {
+                principal,
+                login_id: Uuid::nil(),
+                device: None,
+                valid_after: NOW,
+                valid_before: until,
+            },
+            (NOW, until),
+        )
     }
 
     /// Whether a leaf was known.

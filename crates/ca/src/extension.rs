@@ -1,6 +1,6 @@
 //! The identity inside a certificate, as JSON.
 
-use sallyport_access::{HostId, Identity, Principal};
+use sallyport_access::{Device, HostId, Identity, Principal};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -48,6 +48,8 @@ struct Content {
     renewable: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     via: Option<Via>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    device: Option<Device>,
 }
 
 /// Who speaks for a user, and to whom.
@@ -65,6 +67,8 @@ pub(crate) struct Mark {
     /// Its holder may ask for the next one.
     pub(crate) renewable: bool,
     pub(crate) via: Option<Via>,
+    /// The trusted device that the login came from.
+    pub(crate) device: Option<Device>,
 }
 
 /// What both kinds of certificate say.
@@ -83,7 +87,8 @@ impl Claims {
 
     /// The identity, once the signature, the issuer and the time were checked.
     pub(crate) fn into_identity(self, valid_after: OffsetDateTime, valid_before: OffsetDateTime) -> Identity {
-        Identity { principal: self.principal, login_id: self.login_id, valid_after, valid_before }
+        let Self { principal, login_id, mark, .. } = self;
+        Identity { principal, login_id, device: mark.device, valid_after, valid_before }
     }
 }
 
@@ -107,6 +112,7 @@ pub(crate) fn to_json(
         principal: principal.clone(),
         renewable: mark.renewable,
         via: mark.via,
+        device: mark.device,
     };
     serde_json::to_vec(&content)
         .map_err(|error| CaError::Encode { what: "the identity extension", reason: error.to_string() })
@@ -127,13 +133,13 @@ pub(crate) fn from_json(json: &[u8]) -> Result<Claims, CaError> {
             ),
         });
     }
-    let Content { cluster, login_id, principal, renewable, via, .. } =
+    let Content { cluster, login_id, principal, renewable, via, device, .. } =
         serde_json::from_slice(json).map_err(malformed)?;
     let is_host = matches!(principal, Principal::Host { .. });
-    if (v == VERSION_VIA) != via.is_some() || (is_host && (via.is_some() || renewable)) {
+    if (v == VERSION_VIA) != via.is_some() || (is_host && (via.is_some() || renewable || device.is_some())) {
         return Err(CaError::Malformed { reason: "its identity extension contradicts itself".to_owned() });
     }
-    Ok(Claims { cluster, login_id, principal, mark: Mark { renewable, via } })
+    Ok(Claims { cluster, login_id, principal, mark: Mark { renewable, via, device } })
 }
 
 #[cfg(test)]

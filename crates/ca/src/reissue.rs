@@ -34,7 +34,8 @@ impl UserPair {
         if !matches!(by_tls.principal, Principal::User { .. }) {
             return Err(CaError::WrongKind { got: CaKind::Host, expected: CaKind::User });
         }
-        if (by_ssh.login_id, &by_ssh.principal) != (by_tls.login_id, &by_tls.principal) {
+        let login = |identity: &Identity| (identity.login_id, identity.device);
+        if login(&by_ssh) != login(&by_tls) || by_ssh.principal != by_tls.principal {
             return Err(malformed("the SSH and the TLS certificate are not of the same login".to_owned()));
         }
         let valid_before = by_ssh.valid_before.min(by_tls.valid_before);

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use data_encoding::BASE64_NOPAD;
-use sallyport_access::{HostId, HostRole, Login, NodeName, Principal, RoleName, Traits, UserName};
+use sallyport_access::{
+    Device, DeviceCustody, HostId, HostRole, Login, NodeName, Principal, RoleName, Traits, UserName,
+};
 use sallyport_sal::algorithm::{KeyKind, Standing};
 use sallyport_sal::{KeyAlgorithm, PublicKey, Signer, hash};
 use ssh_key::certificate::CertType;
@@ -23,6 +25,8 @@ const CLUSTER: &str = "cluster@sallyport";
 const LOGIN_ID: &str = "login-id@sallyport";
 const ROLES: &str = "roles@sallyport";
 const TRAITS: &str = "traits@sallyport";
+/// The trusted device that the login came from: its id, a space, and where its key is.
+const DEVICE: &str = "device@sallyport";
 const HOST_ID: &str = "host-id@sallyport";
 const HOST_ROLE: &str = "host-role@sallyport";
 /// In the certificate of a proxy that stands before a stock server: the server's id.
@@ -204,6 +208,30 @@ pub(crate) fn identity_extensions(
     Ok(extensions)
 }
 
+/// The extension that carries the device of a login.
+pub(crate) fn device_extension(device: &Device) -> (String, String) {
+    (DEVICE.to_owned(), format!("{} {}", device.id, device.custody.as_str()))
+}
+
+/// The trusted device that an OpenSSH certificate line says its login came from. Nothing is verified: it is for the holder, who has the
+/// certificate from the authority.
+#[must_use]
+pub fn device_in(line: &str) -> Option<Device> {
+    device(&Certificate::from_openssh(line.trim()).ok()?).ok().flatten()
+}
+
+/// What [`device_extension`] has written. One that is not understood is refused: half a device is a wrong one.
+fn device(certificate: &Certificate) -> Result<Option<Device>, CaError> {
+    let Some(text) = certificate.extensions().get(DEVICE) else { return Ok(None) };
+    let malformed = || CaError::Malformed { reason: format!("extension {DEVICE}: {text:?}") };
+    let (id, custody) = text.split_once(' ').ok_or_else(malformed)?;
+    let custody = DeviceCustody::ALL.into_iter().find(|known| known.as_str() == custody);
+    match (certificate.cert_type(), id.parse(), custody) {
+        (CertType::User, Ok(id), Some(custody)) => Ok(Some(Device { id, custody })),
+        _ => Err(malformed()),
+    }
+}
+
 /// The server that the authority lets the holder stand before.
 pub(crate) fn stands_for(certificate: &Certificate) -> Option<HostId> {
     certificate.extensions().get(STANDS_FOR)?.parse().ok()
@@ -251,7 +279,7 @@ pub(crate) fn claims(certificate: &Certificate) -> Result<Claims, CaError> {
         login_id: Uuid::try_parse(text(LOGIN_ID)?)
             .map_err(|error| malformed(format!("{LOGIN_ID}: {error}")))?,
         principal,
-        mark: Mark::default(),
+        mark: Mark { device: device(certificate)?, ..Mark::default() },
     })
 }
 

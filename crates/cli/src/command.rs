@@ -3,8 +3,8 @@
 use clap::Subcommand;
 
 use crate::{
-    access, admin, config, configure, connect, db, join, lab, login, ls, mfa, passwd, play, proxy_ssh,
-    quickstart, recordings, resource, sal, scp, sessions, signup, ssh, start, status,
+    access, admin, config, configure, connect, db, devices, join, lab, login, ls, mfa, passwd, play,
+    proxy_ssh, quickstart, recordings, resource, sal, scp, sessions, signup, ssh, start, status,
 };
 
 #[derive(Debug, Subcommand)]
@@ -20,6 +20,9 @@ pub(crate) enum Command {
     Mfa(mfa::Mfa),
     /// Change your password. Your other logins end.
     Passwd(passwd::Args),
+    /// This machine as a trusted device, and your other devices.
+    #[command(subcommand, visible_alias = "devices")]
+    Device(devices::Command),
     /// Who you are, until when, and whether the cluster answers.
     Status(status::Args),
     /// List the nodes you can reach.

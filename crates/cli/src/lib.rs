@@ -16,6 +16,7 @@ mod configure;
 mod connect;
 mod crypto;
 mod db;
+mod devices;
 pub mod dial;
 pub mod error;
 mod factor;
@@ -138,6 +139,7 @@ fn run(cli: Cli) -> CliResult<ExitCode> {
             Command::Logout(args) => login::logout(&global, &args).map(done),
             Command::Mfa(command) => mfa::run(&global, command).await.map(done),
             Command::Passwd(args) => passwd::run(&global, args).await.map(done),
+            Command::Device(command) => devices::run(&global, command).await.map(done),
             Command::Status(args) => status::run(&global, args).await,
             Command::Ls(args) => ls::run(&global, args).await.map(done),
             Command::Ssh(args) => until_killed(ssh::run(&global, *args)).await,

@@ -8,11 +8,13 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use crate::browser;
+use crate::devices;
 use crate::error::{CliError, CliResult, Exit};
 use crate::global::Global;
 use crate::ui::{self, Format};
 use sallyport_client::authority::{self, FirstTrust};
 use sallyport_client::browser_login::{BrowserLogin, Where};
+use sallyport_client::device::Devices;
 use sallyport_client::login::{LoggedIn, Login, Secrets};
 use sallyport_client::profile::{Profiles, Stored};
 use sallyport_client::ssh_agent::{self, AgentError};
@@ -45,6 +47,9 @@ pub(crate) struct Args {
     /// Prove who you are in a browser on another device: it opens an address, and is given a code that is shown here.
     #[arg(long, conflicts_with_all = ["otp", "password_stdin", "password"])]
     headless: bool,
+    /// Log in as from no trusted device, where this machine is one.
+    #[arg(long)]
+    no_device: bool,
     /// Be asked for the password here, where the cluster prefers passkeys.
     #[arg(long)]
     password: bool,
@@ -86,8 +91,9 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
         check_pin(&proxy, pin, args.replace_trust, earlier.as_ref())?;
     }
     let first = first_trust(&proxy, args.ca_pin.as_deref(), earlier.as_ref()).await?;
+    let devices = if args.no_device { Devices::none() } else { devices::own(global)? };
     let logged_in = if args.browser || args.headless {
-        in_browser(&proxy, &first, &args, earlier.as_ref(), &profiles).await?
+        in_browser(&proxy, &first, &args, earlier.as_ref(), (&profiles, &devices)).await?
     } else {
         let user = user_name(args.user.as_deref(), earlier.as_ref())?;
         let login = begin(&proxy, &first, &user).await?;
@@ -101,10 +107,11 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
             .exit(Exit::Refused));
         }
         if login.prefers_browser && !here && ui::can_ask() {
-            in_browser(&proxy, &first, &args, earlier.as_ref(), &profiles).await?
+            in_browser(&proxy, &first, &args, earlier.as_ref(), (&profiles, &devices)).await?
         } else {
             let secrets = secrets(&user, &login, args.otp, args.password_stdin)?;
-            login.finish(&profiles, secrets, args.ttl).await?
+            let device = devices.open(&login.cluster).await.map_err(unusable)?;
+            login.finish(&profiles, secrets, args.ttl, device).await?
         }
     };
     if !logged_in.message_of_the_day.is_empty() {
@@ -122,7 +129,7 @@ async fn in_browser(
     first: &FirstTrust,
     args: &Args,
     earlier: Option<&Stored>,
-    profiles: &Profiles,
+    (profiles, devices): (&Profiles, &Devices),
 ) -> CliResult<LoggedIn> {
     let wanted = wanted(args.user.as_deref(), earlier)?;
     if wanted.is_none() && !ui::can_ask() {
@@ -133,7 +140,7 @@ async fn in_browser(
         .exit(Exit::Usage));
     }
     let place = if args.headless { Where::Elsewhere } else { Where::Here };
-    let login = BrowserLogin::begin(proxy, first, place, args.ttl, &browser::host_name()).await?;
+    let login = BrowserLogin::begin(proxy, first, place, args.ttl, &browser::host_name(), devices).await?;
     if args.headless {
         ui::say(format!(
             "Open this address on a device with a browser:\n  {}",
@@ -155,6 +162,11 @@ async fn in_browser(
         }
     }
     Ok(proven.store(profiles)?)
+}
+
+/// Of a machine that is a trusted device, and cannot show it.
+fn unusable(error: sallyport_client::error::Error) -> CliError {
+    CliError::from(error).hint("to log in as from no trusted device: sallyport login --no-device")
 }
 
 /// Whose login is taken of a browser, where that is known before.
@@ -298,7 +310,8 @@ fn report(stored: &Stored, format: Format) -> CliResult {
     if format == Format::Json {
         return ui::json(&json!({
             "proxy": profile.proxy, "cluster": profile.cluster, "user": profile.user, "roles": profile.roles,
-            "logins": profile.logins, "valid_until": ui::timestamp(profile.valid_until),
+            "logins": profile.logins, "device": stored.device().map(|device| device.id),
+            "valid_until": ui::timestamp(profile.valid_until),
         }));
     }
     // The moment since the certificate was made shall not turn 12h into 11h 59m.
@@ -306,6 +319,13 @@ fn report(stored: &Stored, format: Format) -> CliResult {
     ui::data(format!("Logged in to {} as {} for {left}.", profile.cluster, profile.user))?;
     ui::data(format!("  roles   {}", list(&profile.roles)))?;
     ui::data(format!("  logins  {}", list(&profile.logins)))?;
+    if let Some(device) = stored.device() {
+        ui::data(format!(
+            "  device  {} (its key is in {})",
+            device.id,
+            devices::place(device.custody.as_str())
+        ))?;
+    }
     ui::say("Next: sallyport ls");
     Ok(())
 }

@@ -44,6 +44,7 @@ fn dials(command: &Command) -> bool {
         Command::Login(_)
         | Command::Mfa(_)
         | Command::Passwd(_)
+        | Command::Device(_)
         | Command::Signup(_)
         | Command::Ls(_)
         | Command::Ssh(_)

@@ -13,6 +13,7 @@ use sallyport_wire::v1::catalogue_client::CatalogueClient;
 use sallyport_wire::v1::certificates_client::CertificatesClient;
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::databases_client::DatabasesClient;
+use sallyport_wire::v1::devices_client::DevicesClient;
 use sallyport_wire::v1::factors_client::FactorsClient;
 use sallyport_wire::v1::login_client::LoginClient;
 use sallyport_wire::v1::provisioning_client::ProvisioningClient;
@@ -146,6 +147,11 @@ impl Authority {
     /// Resources of the catalogue.
     pub fn catalogue(&self) -> CatalogueClient<Channel> {
         CatalogueClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT)
+    }
+
+    /// Trusted devices.
+    pub fn devices(&self) -> DevicesClient<Channel> {
+        DevicesClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT)
     }
 
     /// The caller's own factors.

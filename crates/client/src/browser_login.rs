@@ -18,7 +18,8 @@ use tonic::Code;
 use tracing::debug;
 
 use super::authority::{self, FirstTrust};
-use super::login::{LoggedIn, fresh_keys, save};
+use super::device::Devices;
+use super::login::{LoggedIn, fresh_keys, save, word};
 use super::loopback::{Loopback, state_of};
 use super::profile::Profiles;
 use crate::error::{Doing, Error, Result, was_reached};
@@ -91,7 +92,7 @@ pub fn address_of(page: &ChallengePage, proxy: &str) -> String {
 
 impl BrowserLogin {
     /// Reaches the authority of the cluster at an address, and tells it what is to be proven. `host_name` is what the page shows of
-    /// this machine.
+    /// this machine. Where this machine is a trusted device, it gives its word.
     ///
     /// # Errors
     /// The authority cannot be reached, is not the one that `first` says, or knows no logins in a browser.
@@ -101,6 +102,7 @@ impl BrowserLogin {
         place: Where,
         ttl: Option<Duration>,
         host_name: &'a str,
+        devices: &'a Devices,
     ) -> BoxFuture<'a, Result<Self>> {
         Box::pin(async move {
             let mut client = authority::login(proxy, first).await?;
@@ -112,6 +114,8 @@ impl BrowserLogin {
                 Where::Elsewhere => None,
             };
             let (ssh, tls) = making.await.doing("make keys")??;
+            let device = devices.open(&ping.cluster).await?;
+            let device = word(device.as_ref(), &mut client, &ping.cluster, &ssh, &tls).await?;
             let verifier = random::bytes::<VERIFIER_BYTES>().doing("make a verifier")?;
             let verifier = BASE64URL_NOPAD.encode(&verifier);
             let request = BeginBrowserLoginRequest {
@@ -121,6 +125,7 @@ impl BrowserLogin {
                 code_challenge: hash::sha256(verifier.as_bytes()).to_vec().into(),
                 redirect_port: loopback.as_ref().map_or(0, |loopback| u32::from(loopback.port())),
                 host_name: host_name.to_owned(),
+                device,
             };
             let begun = client
                 .begin_browser_login(fips::saying(request, selection::global().is_fips()))

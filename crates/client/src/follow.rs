@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use sallyport_wire::v1::FollowRequest;
 use sallyport_wire::v1::rotation_client::RotationClient;
+use sallyport_wire::v1::{DeviceProof, FollowRequest};
 use tokio::task::JoinHandle;
 use tracing::{debug, info};
 
+use super::authority::FirstTrust;
 use super::channel::Follower;
-use super::profile::{self, Stored};
+use super::device::{About, Devices};
+use super::profile::{self, Profiles, Stored};
 use super::ssh_agent::{self, AgentError};
 use super::{authority, trust};
 use crate::error::{Doing, Error, Result};
@@ -78,9 +80,18 @@ async fn follow(stored: &Stored, version: &str) -> Result<Option<AgentError>> {
         return Ok(None);
     }
     let channel = authority::plain(stored).await?;
-    let request = FollowRequest {
-        ssh_certificate: stored.read("ssh_key-cert.pub")?.to_string(),
-        tls_certificate_pem: stored.read("tls_cert.pem")?.to_string(),
+    let ssh_certificate = stored.read("ssh_key-cert.pub")?.to_string();
+    let tls_certificate_pem = stored.read("tls_cert.pem")?.to_string();
+    let request = match word(stored, &ssh_certificate, &tls_certificate_pem).await {
+        Ok(device) => FollowRequest { ssh_certificate, tls_certificate_pem, device },
+        Err(error) => {
+            // The trust alone: it must not wait for a person with a PIN.
+            info!(
+                error = error.told(),
+                "the device does not sign for new certificates; the next login has them"
+            );
+            FollowRequest::default()
+        }
     };
     let answer = RotationClient::new(channel)
         .follow(request)
@@ -103,6 +114,30 @@ async fn follow(stored: &Stored, version: &str) -> Result<Option<AgentError>> {
         info!(%error, "the certificate that was signed anew is not in ssh-agent");
     }
     Ok(not_taken)
+}
+
+/// The word of the trusted device that the login came from, where it came from one. No person is asked for a PIN by a command that does
+/// something else: without it, the certificates stay as they are until the next login.
+async fn word(
+    stored: &Stored,
+    ssh_certificate: &str,
+    tls_certificate_pem: &str,
+) -> Result<Option<DeviceProof>> {
+    let home = stored.directory.parent().map(std::path::Path::to_owned);
+    let devices = Devices::of(&Profiles { home, proxy: None }, |_| None)?;
+    let cluster = stored.profile.cluster.as_str();
+    if stored.device().is_none() {
+        return Ok(None);
+    }
+    let Some(device) = devices.open(cluster).await? else { return Ok(None) };
+    let trust = Box::new(stored.trust()?);
+    let first = FirstTrust::Known { trust, cluster: stored.profile.cluster.clone() };
+    let mut client = authority::login(&stored.profile.proxy, &first).await?;
+    let about = About::Renewal {
+        ssh_certificate: ssh_certificate.to_owned(),
+        tls_certificate_pem: tls_certificate_pem.to_owned(),
+    };
+    device.word(&mut client, cluster, about).await.map(Some)
 }
 
 #[cfg(test)]

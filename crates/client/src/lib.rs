@@ -16,6 +16,7 @@ pub mod carrier;
 pub mod channel;
 pub mod connect;
 pub mod demanded;
+pub mod device;
 pub mod dial;
 pub mod error;
 pub mod factors;

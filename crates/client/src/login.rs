@@ -7,7 +7,7 @@ use sallyport_access::{Login as OsLogin, RoleName, UserName};
 use sallyport_ca::{TrustBundle, keys};
 use sallyport_sal::{Suite, selection};
 use sallyport_wire::v1::login_client::LoginClient;
-use sallyport_wire::v1::{LoginRequest, LoginResponse, PingRequest};
+use sallyport_wire::v1::{DeviceProof, LoginRequest, LoginResponse, PingRequest};
 use sallyport_wire::{convert, fips};
 use time::OffsetDateTime;
 use tokio::task::JoinHandle;
@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 
 use super::authority::{self, FirstTrust};
 use super::channel::Channel;
+use super::device::{About, OwnDevice};
 use super::profile::{Material, Profile, Profiles, Stored};
 use super::trust;
 use crate::error::{Doing, Error, Result};
@@ -92,7 +93,8 @@ impl Login {
         })
     }
 
-    /// Has the keys certified for at most `ttl`, by default for as long as the user's roles allow, and stores them.
+    /// Has the keys certified for at most `ttl`, by default for as long as the user's roles allow, and stores them. Where this machine is
+    /// a trusted `device`, it gives its word.
     ///
     /// # Errors
     /// The authority refuses, or the files cannot be written.
@@ -101,9 +103,11 @@ impl Login {
         profiles: &Profiles,
         mut secrets: Secrets,
         ttl: Option<Duration>,
+        device: Option<OwnDevice>,
     ) -> BoxFuture<'_, Result<LoggedIn>> {
         Box::pin(async move {
             let (ssh, tls) = self.keys.await.doing("make keys")??;
+            let device = word(device.as_ref(), &mut self.client, &self.cluster, &ssh, &tls).await?;
             let request = LoginRequest {
                 user: self.user.to_string(),
                 password: std::mem::take(&mut *secrets.password),
@@ -111,6 +115,7 @@ impl Login {
                 ssh_public_key: ssh.public_line().to_owned(),
                 tls_public_key: tls.spki_der().to_vec().into(),
                 ttl: ttl.map(convert::duration_to_proto),
+                device,
             };
             let response = self
                 .client
@@ -124,6 +129,22 @@ impl Login {
             save(profiles, &self.proxy, &self.user, &ssh, &tls, response)
         })
     }
+}
+
+/// The word of this machine for a login over these keys, where it is a trusted device.
+pub(crate) async fn word(
+    device: Option<&OwnDevice>,
+    client: &mut LoginClient<Channel>,
+    cluster: &str,
+    ssh: &keys::SshKeyPair,
+    tls: &keys::TlsKey,
+) -> Result<Option<DeviceProof>> {
+    let Some(device) = device else { return Ok(None) };
+    let about = About::Login {
+        ssh_public_key: ssh.public_line().to_owned(),
+        tls_public_key: tls.spki_der().to_vec(),
+    };
+    device.word(client, cluster, about).await.map(Some)
 }
 
 /// Two fresh keys for each login: a certificate never outlives the one login that it came from. RSA takes a moment, for which the

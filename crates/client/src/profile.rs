@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! ~/.sallyport/current            the address used when none is given
+//! ~/.sallyport/devices/           what this machine is to clusters; see `device`
 //! ~/.sallyport/HOST_PORT/profile.json
 //!                        trust.json     what the cluster's certificates are checked against
 //!                        trust_version  which one that is, as the cluster calls it; see `follow`
@@ -24,7 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use data_encoding::BASE64;
-use sallyport_access::{ClusterName, Login, RoleName, UserName};
+use sallyport_access::{ClusterName, Device, Login, RoleName, UserName};
 use sallyport_ca::keys::SshKeyPair;
 use sallyport_ca::{CaKind, Trust, TrustBundle};
 use serde::{Deserialize, Serialize};
@@ -336,6 +337,12 @@ impl Stored {
             proxy: self.profile.proxy.clone(),
             source: Arc::new(error),
         })
+    }
+
+    /// The trusted device that the login came from, as its certificate says.
+    #[must_use]
+    pub fn device(&self) -> Option<Device> {
+        sallyport_ca::device_in(&self.read("ssh_key-cert.pub").ok()?)
     }
 
     /// Which trust is stored, as the cluster calls it; none where an earlier release stored it.

@@ -105,6 +105,7 @@ impl Decidable for Database {
             format!("client_idle_timeout {}", show_span(limits.client_idle_timeout)),
             format!("max_session_duration {}", show_span(limits.max_session_duration)),
             format!("disconnect_expired_cert {}", limits.disconnect_expired_cert),
+            format!("device_trust {}", limits.device_trust.as_str()),
             format!("db_end_to_end {}", if options.end_to_end { "required" } else { "optional" }),
             format!("max_db_sessions {}", options.max_sessions),
             format!("db_unseen_sql {}", if options.refuse_unseen { "refused" } else { "allowed" }),

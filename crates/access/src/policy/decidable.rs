@@ -128,6 +128,7 @@ pub trait Decidable: Resource {
             format!("client_idle_timeout {}", show_span(limits.client_idle_timeout)),
             format!("max_session_duration {}", show_span(limits.max_session_duration)),
             format!("disconnect_expired_cert {}", limits.disconnect_expired_cert),
+            format!("device_trust {}", limits.device_trust.as_str()),
         ]
     }
 }

@@ -52,11 +52,17 @@ impl Policies {
         }
         let granting: Vec<&Role> = granting(&combination, &weighed).collect();
         let merged = Merged::of(granting.iter().map(|role| &role.options), &self.sessions.options);
+        let limits = merged.limits();
+        if let Some((why, hint)) = limits.device_trust.refuses(identity.device.as_ref()) {
+            let rule = granting.iter().find(|role| role.options.device_trust == Some(limits.device_trust));
+            let rule = rule.map(|role| format!("role \"{}\" options.device_trust", role.name));
+            return Err(Refusal { hint: Some(hint.to_owned()), ..refuse(why.to_owned(), rule) });
+        }
         Ok(Permit {
             user: name.clone(),
             resource: resource.id(),
             account: account.clone(),
-            limits: merged.limits(),
+            limits,
             options: resource.options(&seeker, &granting, &merged, account),
             rule: weighed.rules.into_iter().next().unwrap_or_default(),
             valid_until: identity.valid_before,

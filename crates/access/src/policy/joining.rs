@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 
 use time::OffsetDateTime;
 
-use super::engine::{Combination, Policies, Question, Weighed};
+use super::engine::{Combination, Policies, Question, Weighed, granting};
+use super::merged::Merged;
 use crate::join::{JoinMode, JoinPermit};
 use crate::refusal::Refusal;
+use crate::role::Role;
 use crate::{Identity, Kind, Lock, Node, Principal, RoleName, Traits};
 
 /// The session that a user wants to take part in.
@@ -118,6 +120,18 @@ impl Policies {
         let combination = self.combination(roles);
         let weighed =
             decide(&|owners, mode| self.weigh_join(&combination, name.as_str(), traits, node, owners, mode));
+        if weighed.allowed {
+            let mut asking: Vec<&Role> = granting(&combination, &weighed).collect();
+            if asking.is_empty() {
+                // One's own session: what is asked is as for a login there.
+                asking = self.admitting(identity, &combination, node);
+            }
+            let cluster = &self.sessions.options;
+            let limits = Merged::of(asking.into_iter().map(|role| &role.options), cluster).limits();
+            if let Some((why, hint)) = limits.device_trust.refuses(identity.device.as_ref()) {
+                return Err(Refusal { hint: Some(hint.to_owned()), ..refuse(why, None) });
+            }
+        }
         match (weighed.allowed, weighed.rules.into_iter().next()) {
             (true, rule) => Ok(JoinPermit {
                 user: name.clone(),
@@ -128,6 +142,18 @@ impl Policies {
             (false, Some(rule)) => Err(refuse("a role denies it", Some(rule))),
             (false, None) => Err(refuse("no role allows it (allow.join_sessions)", None)),
         }
+    }
+
+    /// The roles that let an identity log in to a node, each by itself.
+    fn admitting<'c>(&self, identity: &Identity, combination: &'c Combination, node: &Node) -> Vec<&'c Role> {
+        let alone = |role: &Role| {
+            let mut alone = identity.clone();
+            if let Principal::User { roles, .. } = &mut alone.principal {
+                *roles = vec![role.name.clone()];
+            }
+            !self.logins_on(&alone, node).is_empty()
+        };
+        combination.roles.iter().map(|role| &role.role).filter(|role| alone(role)).collect()
     }
 
     fn weigh_join(

@@ -11,6 +11,9 @@ pub(super) fn kept_out(identity: &Identity, lock: &Lock) -> Refusal {
     // A lock on one login leaves the way to the next.
     let hint = match (&lock.target, &identity.principal) {
         (LockTarget::LoginId(_), Principal::User { .. }) => "log in again: sallyport login",
+        (LockTarget::Device(_), Principal::User { .. }) => {
+            "log in from another device, or ask an administrator"
+        }
         _ => "ask an administrator",
     };
     Refusal {

@@ -38,6 +38,7 @@ impl<'o> Merged<'o> {
             client_idle_timeout: self.get(|one| one.client_idle_timeout),
             max_session_duration: self.get(|one| one.max_session_duration),
             disconnect_expired_cert: self.get(|one| one.disconnect_expired_cert).unwrap_or(false),
+            device_trust: self.get(|one| one.device_trust).unwrap_or_default(),
         }
     }
 
@@ -92,6 +93,7 @@ impl Options {
             client_idle_timeout: limits.client_idle_timeout,
             max_session_duration: limits.max_session_duration,
             disconnect_expired_cert: Some(limits.disconnect_expired_cert),
+            device_trust: Some(limits.device_trust),
             max_sessions: Some(ssh.max_sessions),
             require_login_word: Some(ssh.require_login_word),
             create_db_user_mode: Some(databases.user_mode),

@@ -74,6 +74,7 @@ impl Decidable for Node {
             format!("client_idle_timeout {}", show_span(limits.client_idle_timeout)),
             format!("max_session_duration {}", show_span(limits.max_session_duration)),
             format!("disconnect_expired_cert {}", limits.disconnect_expired_cert),
+            format!("device_trust {}", limits.device_trust.as_str()),
         ];
         // It concerns few.
         if options.require_login_word {

@@ -124,11 +124,12 @@ impl Verb {
 }
 
 /// What rules of the API may name besides the kinds of resource that sessions are with.
-const OTHER_RESOURCES: [&str; 15] = [
+const OTHER_RESOURCES: [&str; 16] = [
     "access",
     "ca",
     "certificate",
     "cluster",
+    "device",
     "event",
     "github",
     "gitlab",

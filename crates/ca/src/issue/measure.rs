@@ -119,6 +119,7 @@ impl Workbench {
                 traits: Traits::new(),
             },
             login_id: Uuid::new_v4(),
+            device: None,
             valid_after: now,
             valid_before: now,
         };

@@ -116,7 +116,7 @@ pub fn issue_user_as(
     let ssh_key = ssh::subject_key(ssh_public_key)?;
     let tls_key = tls_key(tls_spki)?;
     let (ssh_serial, ssh) = user_ssh(&job, identity, &ssh_key, options)?;
-    let mark = extension::Mark { renewable: kind == UserKind::Bot, via: None };
+    let mark = extension::Mark { renewable: kind == UserKind::Bot, via: None, device: identity.device };
     let tls = user_tls(&job, identity, &tls_key, mark)?;
     Ok(UserCertificates {
         ssh: ssh.line,
@@ -138,6 +138,7 @@ pub(super) fn user_ssh(
 ) -> Result<(u64, SshCertificate), CaError> {
     let (name, logins) = person(job.authority, identity)?;
     let mut extensions = ssh::identity_extensions(job.cluster(), identity.login_id, &identity.principal)?;
+    extensions.extend(identity.device.map(|device| ssh::device_extension(&device)));
     extensions.extend(permissions(options));
     let principals = if logins.is_empty() { vec![ssh::NO_LOGIN.to_owned()] } else { logins.clone() };
     let (serial, mut certificate) = job.ssh(key, name, &principals, &extensions)?;

@@ -144,6 +144,7 @@ mod tests {
         let of = |role| Identity {
             principal: Principal::Host { id: HostId::new(), name: NodeName::new("x").unwrap(), role },
             login_id: Uuid::nil(),
+            device: None,
             valid_after: now,
             valid_before: now,
         };

@@ -151,6 +151,7 @@ impl Rig {
                 traits: BTreeMap::new(),
             },
             login_id: Uuid::from_u128(42),
+            device: None,
             valid_after: OffsetDateTime::UNIX_EPOCH,
             valid_before: OffsetDateTime::UNIX_EPOCH,
         };

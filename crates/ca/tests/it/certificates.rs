@@ -1,12 +1,14 @@
 //! What is issued is recognised, and nothing else is.
 
 use crate::cluster::{Cluster, SUITE, alice, leaf, recording_key, user};
-use sallyport_access::{ClusterName, HostRole, Identity, NodeName, Principal};
+use sallyport_access::{
+    ClusterName, Device, DeviceCustody, DeviceId, HostRole, Identity, NodeName, Principal,
+};
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_ca::{
     Authority, CaError, CaKind, HostRequest, MAX_USER_TTL, NO_LOGIN, SKEW_ALLOWANCE, SshOptions, Trust,
-    TrustBundle, authorized_keys_lines, issue_host, issue_user, known_hosts_lines, server_name,
-    trusted_user_ca_lines,
+    TrustBundle, UserPair, authorized_keys_lines, device_in, issue_host, issue_user, known_hosts_lines,
+    server_name, trusted_user_ca_lines,
 };
 use ssh_key::Certificate;
 use time::{Duration, OffsetDateTime};
@@ -44,6 +46,32 @@ fn a_login_is_recognised_from_both_certificates() {
         ]
     );
     assert_ne!(certificates.serials, cluster.user(&alice()).certificates.serials);
+}
+
+#[test]
+fn a_login_from_a_trusted_device_says_so_in_both_certificates() {
+    let cluster = Cluster::new("prod");
+    let with = |device| cluster.user(&Identity { device, ..alice() }).certificates;
+    let device = |custody| Some(Device { id: DeviceId::new(), custody });
+    for asked in [device(DeviceCustody::File), device(DeviceCustody::Hardware)] {
+        let certificates = with(asked);
+        let by_tls = cluster.trust.identify_tls(&leaf(&certificates.tls_pem), cluster.now).unwrap();
+        let ssh = Certificate::from_openssh(&certificates.ssh).unwrap();
+        let by_ssh = cluster.trust.verify_user_ssh(&ssh, cluster.now).unwrap();
+        assert_eq!((by_tls.device, by_ssh.device), (asked, asked));
+        assert_eq!(device_in(&certificates.ssh), asked);
+        // Two halves that differ in it are no login.
+        let without = with(None);
+        assert!(
+            UserPair::verify(&cluster.trust, &certificates.ssh, &certificates.tls_pem, cluster.now).is_ok()
+        );
+        for (ssh, tls) in [(&certificates, &without), (&without, &certificates)] {
+            assert!(UserPair::verify(&cluster.trust, &ssh.ssh, &tls.tls_pem, cluster.now).is_err());
+        }
+    }
+    // Of a CA that the cluster does not know it is worth nothing, like all else.
+    let other = Cluster::new("prod").user(&Identity { device: device(DeviceCustody::Hardware), ..alice() });
+    assert!(cluster.trust.identify_tls(&leaf(&other.certificates.tls_pem), cluster.now).is_err());
 }
 
 #[test]

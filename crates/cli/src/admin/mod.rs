@@ -5,6 +5,7 @@ mod audit;
 mod auth;
 mod ca;
 mod certs;
+mod devices;
 mod hosts;
 mod nodes;
 mod resources;
@@ -43,6 +44,9 @@ enum Admin {
     /// Provisioning of users by an identity provider, over SCIM.
     #[command(subcommand)]
     Scim(scim::Scim),
+    /// Trusted devices: who has which, tokens to enroll them, and removing them.
+    #[command(subcommand)]
+    Devices(devices::Devices),
     /// Nodes, whether or not you may log in to them.
     #[command(subcommand)]
     Nodes(Nodes),
@@ -108,6 +112,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
         Admin::Status(args) => status::run(&authority, &args).await.map(done),
         Admin::Users(command) => users::run(&authority, command).await.map(done),
         Admin::Tokens(command) => tokens::run(&authority, command).await.map(done),
+        Admin::Devices(command) => devices::run(&authority, command).await.map(done),
         Admin::Scim(command) => scim::run(&authority, command).await.map(done),
         Admin::Nodes(Nodes::Add(args)) => nodes::add(&authority, args).await.map(done),
         Admin::Nodes(Nodes::Ls(args)) => {

@@ -77,6 +77,13 @@ pub(super) struct Lock {
     force: bool,
 }
 
+impl Lock {
+    /// On one target that is known by its key in a lock.
+    pub(super) fn on(what: &'static str, value: String, message: String) -> Self {
+        Self { target: LockTarget(Some((what, value))), message, ttl: None, force: false }
+    }
+}
+
 /// What is to be locked: a switch for each kind of target, of which one is given.
 #[derive(Debug, Default)]
 struct LockTarget(Option<(&'static str, String)>);
@@ -90,7 +97,7 @@ impl LockTarget {
     /// The keys of targets in a lock.
     fn keys() -> impl Iterator<Item = &'static str> {
         let resources = Kind::ALL.iter().map(|kind| kind.row().document);
-        ["user", "role", "login"].into_iter().chain(resources).chain(["login_id"])
+        ["user", "role", "login"].into_iter().chain(resources).chain(["login_id", "device"])
     }
 
     fn switch(key: &'static str) -> Arg {
@@ -100,6 +107,9 @@ impl LockTarget {
             ("login_id", _) => switch.long("login-id").value_name("ID").help(
                 "The certificates of one login, by its id: the audit log and sallyport admin certs show it",
             ),
+            ("device", _) => switch
+                .value_name("ID")
+                .help("All logins from a trusted device, by its id: sallyport admin devices ls"),
             (_, Some(Kind::Node)) => switch
                 .visible_alias("host")
                 .help("A host of any role, by its id or its registered name: sallyport admin hosts ls"),
@@ -457,6 +467,7 @@ mod tests {
             ("--node", "node"),
             ("--db", "db"),
             ("--login-id", "login_id"),
+            ("--device", "device"),
         ] {
             let line = line(&[switch, "x"]).unwrap();
             assert_eq!(line.lock.target.chosen(), Some((what, "x")));

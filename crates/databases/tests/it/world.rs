@@ -306,6 +306,7 @@ impl World {
                     traits: BTreeMap::new(),
                 },
                 login_id: Uuid::nil(),
+                device: None,
                 valid_after: now - Duration::from_secs(60),
                 valid_before: now + valid,
             },

@@ -420,6 +420,7 @@ fn user(now: OffsetDateTime) -> Result<Identity, LabError> {
             traits: Traits::new(),
         },
         login_id: Uuid::nil(),
+        device: None,
         valid_after: now,
         valid_before: now + Duration::HOUR,
     })

@@ -22,6 +22,7 @@ mod certificates;
 mod challenges;
 mod config;
 mod databases;
+mod devices;
 mod errors;
 mod factors;
 pub(crate) mod fips;

@@ -11,11 +11,12 @@
 //! Logins              -> Policy                              the logins that are open, and the locks that end them
 //! Gate                -> Journal Policy Identities           may this caller?
 //! Delegation          -> Gate Policy Identities              no caller gives more than it holds
+//! Devices             -> Journal Policy Identities Logins    trusted devices
 //! Streams             -> Policy                              answers that go on
 //! Issuance            -> Journal                             the certificate authorities in force
 //! IssuedList          -> Journal                             what was issued
 //! Confirmations           what hosts have applied of rotations
-//! Rotations           -> Journal Issuance Confirmations
+//! Rotations           -> Journal Issuance Confirmations Devices
 //! ClientInventory         what clients can do
 //! SuiteChanges        -> Journal Issuance ClientInventory
 //! HostRegistry            names, nodes, connected hosts
@@ -33,7 +34,7 @@
 //! Recordings          -> Journal Gate Policy Streams LiveSessions HostReports
 //! AuditReader         -> Journal Checkpoints Gate Streams
 //! Factors             what users prove themselves with besides passwords
-//! Accounts            -> Journal Delegation Policy Identities Logins Issuance IssuedList Factors
+//! Accounts            -> Journal Delegation Policy Identities Logins Issuance IssuedList Factors Devices
 //! Challenges          -> Journal Policy Identities Factors Accounts   what is proven at pages
 //! CertificateRegister -> Journal Delegation Policy Identities Issuance IssuedList HostRegistry
 //! Provisioning        -> Journal Gate Delegation Policy Identities Logins        what SCIM clients say
@@ -61,9 +62,9 @@ use crate::authority::accounts::passwords::Pool;
 use crate::authority::api::answers::Waiting;
 use crate::authority::api::serve::Api;
 use crate::authority::api::{
-    admin, catalogue, certificates, cluster, databases, factors as factors_api, hosts, login,
-    provisioning as scim, rotation, session_factors as session_factors_api, sessions, sso as sso_api, suites,
-    web,
+    admin, catalogue, certificates, cluster, databases, devices as devices_api, factors as factors_api,
+    hosts, login, provisioning as scim, rotation, session_factors as session_factors_api, sessions,
+    sso as sso_api, suites, web,
 };
 use crate::authority::audit::checkpoints::Checkpoints;
 use crate::authority::audit::disk_reserve::DiskReserve;
@@ -75,6 +76,7 @@ use crate::authority::certificates::register::CertificateRegister;
 use crate::authority::challenges::kept::Challenges;
 use crate::authority::config::AuthConfig;
 use crate::authority::databases::opened::DatabaseSessions;
+use crate::authority::devices::kept::Devices;
 use crate::authority::errors::doing;
 use crate::authority::factors::kept::Factors;
 use crate::authority::gate::calls::Gate;
@@ -189,6 +191,7 @@ impl Services {
         let logins = Logins::new(&store, &policy);
         let gate = Gate::new(&config, &journal, &policy, &identities, &guesses);
         let delegation = Delegation::new(&gate, &policy, &identities);
+        let devices = Devices::new(&config, &store, &journal, &policy, &identities, &logins)?;
         let streams = Streams::new(&policy, &stop, &tasks);
 
         // Who signs, and what was signed.
@@ -196,7 +199,7 @@ impl Services {
             Issuance::new(&config, &store, &journal, &custodies, authorities, recording_key, own, &stop);
         let issued = IssuedList::new(&store, &journal, &stop);
         let confirmations = Confirmations::load(&store, now).await?;
-        let rotations = Rotations::new(&config, &store, &journal, &issuance, &confirmations, &stop);
+        let rotations = Rotations::new(&config, &store, &journal, &issuance, &confirmations, &devices, &stop);
         let inventory = ClientInventory::load(&store, &stop, now)
             .await
             .map_err(doing("read the clients that were seen"))?;
@@ -261,6 +264,7 @@ impl Services {
             &issuance,
             &issued,
             &factors,
+            &devices,
             passwords,
             &stop,
         );
@@ -407,6 +411,11 @@ impl Services {
                 identities: Arc::clone(&identities),
                 registry: Arc::clone(&registry),
                 catalogue: Arc::clone(&catalogue),
+            },
+            devices: devices_api::Service {
+                gate: Arc::clone(&gate),
+                journal: Arc::clone(&journal),
+                devices: Arc::clone(&devices),
             },
             provisioning: scim::Service {
                 gate: Arc::clone(&gate),

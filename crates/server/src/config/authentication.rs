@@ -9,7 +9,8 @@ use uuid::Uuid;
 
 use super::passwords::{self, PasswordsSection};
 
-const AUTHENTICATION: &[&str] = &["prefer", "headless", "passwords", "webauthn"];
+const AUTHENTICATION: &[&str] = &["prefer", "headless", "passwords", "webauthn", "devices"];
+const DEVICES: &[&str] = &["allow_file_keys"];
 const WEBAUTHN: &[&str] = &["rp_id", "origins", "user_verification", "attestation", "counter", "backup"];
 const ATTESTATION: &[&str] = &["models", "metadata"];
 /// Most origins of one RP ID.
@@ -52,6 +53,15 @@ pub struct AuthenticationSection {
     pub passwords: PasswordsSection,
     /// Unset: passkeys are off.
     pub webauthn: Option<WebauthnSection>,
+    /// Trusted devices.
+    pub devices: DevicesSection,
+}
+
+/// Which devices are trusted.
+#[derive(Debug, Clone, Default)]
+pub struct DevicesSection {
+    /// Whether a device's key may be in a file, which can be copied to another machine. Default no.
+    pub allow_file_keys: bool,
 }
 
 /// Passkeys and security keys.
@@ -118,7 +128,15 @@ pub(super) fn read(auth: &Section<'_>, problems: &mut Problems) -> Authenticatio
         headless: section.choice("headless", &headless, problems).unwrap_or_default(),
         passwords,
         webauthn,
+        devices: read_devices(&section, problems),
     }
+}
+
+fn read_devices(section: &Section<'_>, problems: &mut Problems) -> DevicesSection {
+    let Some(devices) = section.section("devices", DEVICES, problems) else {
+        return DevicesSection::default();
+    };
+    DevicesSection { allow_file_keys: devices.boolean("allow_file_keys", problems).unwrap_or(false) }
 }
 
 fn read_webauthn(section: &Section<'_>, problems: &mut Problems) -> Option<WebauthnSection> {

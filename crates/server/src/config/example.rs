@@ -64,6 +64,7 @@ auth:
   #     rp_id: sallyport.example.org       # passkeys are bound to it for good
   #     origins: [https://sallyport.example.org]
   #     user_verification: required        # required, preferred or discouraged
+  #   devices: { allow_file_keys: false }  # whether a trusted device's key may be in a file: docs/devices.md
   # An address of its own, for proxies in other processes. Without it, an authority that shares its process with a
   # proxy is reached through that proxy only; one that runs alone listens on 0.0.0.0:3025.
   # listen: 10.0.0.5:3025

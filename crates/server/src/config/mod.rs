@@ -24,7 +24,9 @@ mod tests;
 use std::path::Path;
 
 pub use audit::{AuditSection, Bucket, Endpoint, Webhook};
-pub use authentication::{AuthenticationSection, HeadlessLogins, Models, PreferredLogin, WebauthnSection};
+pub use authentication::{
+    AuthenticationSection, DevicesSection, HeadlessLogins, Models, PreferredLogin, WebauthnSection,
+};
 pub use ca_keys::{CaKeysSection, SEALED};
 pub(crate) use crypto::rule;
 pub use crypto::{Choice, CryptoSection};

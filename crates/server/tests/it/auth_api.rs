@@ -53,6 +53,7 @@ pub(crate) const PROTOS: &[&str] = &[
     include_str!("../../../wire/proto/sallyport/v1/catalogue.proto"),
     include_str!("../../../wire/proto/sallyport/v1/identity.proto"),
     include_str!("../../../wire/proto/sallyport/v1/provisioning.proto"),
+    include_str!("../../../wire/proto/sallyport/v1/devices.proto"),
 ];
 
 /// `Service.Method` of every method in the files.
@@ -146,17 +147,20 @@ fn request(method: &str) -> Vec<u8> {
 }
 
 /// Open to those without a certificate; their own refusals are tested below.
-pub(crate) const OPEN: [&str; 7] = [
+pub(crate) const OPEN: [&str; 8] = [
     "Login.Ping",
     "Login.LoginWithPassword",
     "Login.BeginBrowserLogin",
     "Login.FinishBrowserLogin",
+    "Login.DeviceChallenge",
     "Login.BeginInvite",
     "Login.FinishInvite",
     "Login.Join",
 ];
 /// Give every user their own part of the answer, and no user another's.
-const OWN_PART: [&str; 14] = [
+const OWN_PART: [&str; 16] = [
+    "Devices.Enroll",
+    "Devices.ListOwn",
     "Factors.List",
     "Factors.BeginProof",
     "Factors.AwaitChallenge",
@@ -415,6 +419,13 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Databases.PermitDatabaseSession", Event("SP2205I")),
         ("Catalogue.List", Called),
         ("Catalogue.ExplainAccess", Called),
+        ("Login.DeviceChallenge", Called),
+        ("Devices.Enroll", Event("SP1071I")),
+        ("Devices.ListOwn", Called),
+        ("Devices.List", Called),
+        ("Devices.AddToken", Event("SP1074I")),
+        ("Devices.Assign", Event("SP1072I")),
+        ("Devices.Remove", Event("SP1073I")),
         ("Provisioning.AddScimToken", Event("SP1060I")),
         ("Provisioning.ListScimTokens", Called),
         ("Provisioning.RemoveScimToken", Event("SP1061I")),
@@ -477,6 +488,7 @@ async fn every_method_leaves_its_event() {
     sso::as_people(&cluster).await;
     as_an_administrator(&cluster, &mut admin, session).await;
     provision(&cluster, &mut admin).await;
+    identity::devices::as_people(&cluster).await;
 
     let table = leaves();
     let rows: BTreeSet<String> = table.keys().map(|name| (*name).to_owned()).collect();

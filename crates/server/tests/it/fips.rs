@@ -93,7 +93,7 @@ async fn a_cluster_that_requires_fips_takes_no_login_that_does_not_say_it() {
         otp: String::new(),
         ssh_public_key: ssh.public_line().to_owned(),
         tls_public_key: tls.spki_der().to_vec().into(),
-        ttl: None,
+        ..Default::default()
     };
     let refused = login.login_with_password(attempt.clone()).await.unwrap_err();
     assert!(is_refusal(&refused), "{refused}");
@@ -354,7 +354,7 @@ async fn keys_of_users_are_held_to_the_suite_when_they_log_in() {
         otp: String::new(),
         ssh_public_key: ssh.public_line().to_owned(),
         tls_public_key: tls.to_vec().into(),
-        ttl: None,
+        ..Default::default()
     };
     for (ssh, tls) in [(&bad_ssh, good_tls.spki_der()), (&good_ssh, bad_tls.as_slice())] {
         let status = login.login_with_password(attempt(ssh, tls)).await.unwrap_err();

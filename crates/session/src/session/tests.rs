@@ -84,6 +84,7 @@ fn permit(options: &str) -> (Identity, Permit<Node>) {
             traits: Default::default(),
         },
         login_id: Uuid::nil(),
+        device: None,
         valid_after: now - time::Duration::HOUR,
         valid_before: now + time::Duration::HOUR,
     };

@@ -317,6 +317,7 @@ impl World {
                 traits: Traits::new(),
             },
             login_id: Uuid::new_v4(),
+            device: None,
             valid_after: card.issued,
             valid_before: card.issued + card.ttl,
         };

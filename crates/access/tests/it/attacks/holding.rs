@@ -71,6 +71,10 @@ fn logins_databases_and_sessions_are_held_or_not() {
         role("join", "{allow: {join_sessions: [{roles: [dev], modes: [observer]}]}}"),
         role("join-all", "{allow: {join_sessions: [{roles: ['*'], modes: [observer, peer]}]}}"),
         role("no-root", "{deny: {logins: [root]}}"),
+        role(
+            "from-a-device",
+            "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {device_trust: required}}",
+        ),
         role("typed", "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {record_input: full}}"),
     ];
     let all = all(&roles);
@@ -102,6 +106,10 @@ fn logins_databases_and_sessions_are_held_or_not() {
     let tina = user("tina", &["typed"], &[]);
     assert!(holds(&all, &tina, &user("x", &["typed"], &[])));
     assert!(!holds(&all, &tina, &user("x", &["dev-team"], &[])));
+    // Nor does one whose own sessions need a trusted device give a role whose sessions need none.
+    let dana = user("dana", &["from-a-device"], &[]);
+    assert!(holds(&all, &dana, &user("x", &["from-a-device"], &[])));
+    assert!(!holds(&all, &dana, &user("x", &["dev-team"], &[])));
     // What is denied to the one has to be denied to the other.
     let nora = user("nora", &["ops", "no-root"], &[]);
     assert!(!holds(&all, &nora, &user("x", &["dev"], &logins)));

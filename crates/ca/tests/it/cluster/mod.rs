@@ -155,6 +155,7 @@ pub fn user(name: &str, logins: &[&str]) -> Identity {
             traits: BTreeMap::from([("team".to_owned(), vec!["db".to_owned(), "größe".to_owned()])]),
         },
         login_id: Uuid::from_u128(42),
+        device: None,
         valid_after: OffsetDateTime::UNIX_EPOCH,
         valid_before: OffsetDateTime::UNIX_EPOCH,
     }

@@ -7,7 +7,7 @@ mod verifiers;
 mod world;
 
 use crate::cluster::{alice, leaf, user};
-use sallyport_access::{ClusterName, HostId, HostRole, NodeName};
+use sallyport_access::{ClusterName, Device, DeviceCustody, DeviceId, HostId, HostRole, Identity, NodeName};
 use sallyport_ca::keys::SshKeyPair;
 use sallyport_ca::{
     CaError, CaKind, CertificateKind, DatabaseServerRequest, Form, HostRequest, OpensshHostRequest, SpiffeId,
@@ -190,10 +190,13 @@ fn a_proxy_speaks_to_one_agent_and_is_nobody_elsewhere() {
     let world = World::new(Suite::BalancedV1);
     let (proxy, agent) = (HostId::new(), HostId::new());
     let users = world.authority(CaKind::User);
-    let made = issue_proxied(users, &alice(), proxy, agent, &spki(), world.now, Duration::hours(1)).unwrap();
+    let device = Some(Device { id: DeviceId::new(), custody: DeviceCustody::File });
+    let alice_there = Identity { device, ..alice() };
+    let hour = Duration::hours(1);
+    let made = issue_proxied(users, &alice_there, proxy, agent, &spki(), world.now, hour).unwrap();
     let chain = [CertificateDer::from(leaf(&made.pem))];
     let (identity, by) = world.trust.identify_proxied(&chain, agent, world.now).unwrap();
-    assert_eq!((identity.principal, by), (alice().principal, proxy));
+    assert_eq!((identity.principal, identity.device, by), (alice().principal, device, proxy));
     let error = world.trust.identify_proxied(&chain, HostId::new(), world.now).unwrap_err();
     assert!(matches!(error, CaError::OnBehalf { .. }), "{error}");
     for error in [

@@ -64,7 +64,8 @@ impl Accounts {
                 let step = open_login(&user, login_id, valid_before);
                 ended.steps.push(step.map_err(|error| storage(&error))?);
             } else {
-                let login = LoginRecord { login_id, valid_until: valid_before + SKEW_ALLOWANCE };
+                let login =
+                    LoginRecord { login_id, valid_until: valid_before + SKEW_ALLOWANCE, device: None };
                 self.logins.end_login(&Caller::LocalAdmin, &login, "the account was removed", &mut ended)?;
             }
         }

@@ -15,6 +15,7 @@ use crate::authority::accounts::turns::Turns;
 use crate::authority::audit::journal::Journal;
 use crate::authority::caller::Caller;
 use crate::authority::config::AuthConfig;
+use crate::authority::devices::kept::{Devices, NotFrom};
 use crate::authority::factors::kept::Factors;
 use crate::authority::gate::delegation::Delegation;
 use crate::authority::gate::guesses::{FAILURE_WINDOW, Guesses};
@@ -50,6 +51,12 @@ impl From<Status> for LoginRefusal {
     }
 }
 
+impl From<NotFrom> for LoginRefusal {
+    fn from(NotFrom { status, reason }: NotFrom) -> Self {
+        Self { status, reason, locked_out: false }
+    }
+}
+
 pub(super) fn refusal(status: Status, reason: &'static str) -> LoginRefusal {
     LoginRefusal { status, reason, locked_out: false }
 }
@@ -68,6 +75,7 @@ pub(crate) struct Accounts {
     pub(super) issuance: Arc<Issuance>,
     pub(super) issued: Arc<IssuedList>,
     pub(super) factors: Arc<Factors>,
+    pub(super) devices: Arc<Devices>,
     pub(super) passwords: Pool,
     pub(super) turns: Turns,
     pub(super) rules: Rules,
@@ -88,6 +96,7 @@ impl Accounts {
         issuance: &Arc<Issuance>,
         issued: &Arc<IssuedList>,
         factors: &Arc<Factors>,
+        devices: &Arc<Devices>,
         passwords: Pool,
         stop: &CancellationToken,
     ) -> Arc<Self> {
@@ -103,6 +112,7 @@ impl Accounts {
             issuance: Arc::clone(issuance),
             issued: Arc::clone(issued),
             factors: Arc::clone(factors),
+            devices: Arc::clone(devices),
             passwords,
             turns: Turns::default(),
             rules: Rules::of(&config.authentication.passwords),
@@ -119,6 +129,11 @@ impl Accounts {
     #[cfg(test)]
     pub(crate) fn passwords(&self) -> &Pool {
         &self.passwords
+    }
+
+    /// The devices that logins come from.
+    pub(crate) fn devices(&self) -> &Arc<Devices> {
+        &self.devices
     }
 
     /// What users prove themselves with.

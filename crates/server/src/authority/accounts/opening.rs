@@ -1,9 +1,11 @@
 //! A login is opened for a person who has proven who they are, in whichever way: what comes after the proof exists once.
 
 use bytes::Bytes;
-use sallyport_access::{Identity, Principal, UserName};
+use sallyport_access::{Device, Identity, Principal, UserName};
 use sallyport_audit::Code;
-use sallyport_ca::{CaKind, CertificateKind, SKEW_ALLOWANCE, UserCertificates, check_accepted, issue_user};
+use sallyport_ca::{
+    CaKind, CertificateKind, DeviceAct, SKEW_ALLOWANCE, UserCertificates, check_accepted, issue_user,
+};
 use sallyport_store::{Kind, Op, StoreError};
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
@@ -15,8 +17,11 @@ use crate::authority::accounts::login::{Account, Accounts, LoginRefusal, WRONG, 
 use crate::authority::accounts::means::{Means, Way};
 use crate::authority::accounts::second::SpentCode;
 use crate::authority::caller::Caller;
+use crate::authority::devices::challenges::Good;
+use crate::authority::devices::kept::Word;
+use crate::authority::devices::records::DeviceRecord;
 use crate::authority::identities::grants::goes_with;
-use crate::authority::identities::logins::open_login;
+use crate::authority::identities::logins::open_login_from;
 use crate::authority::issuance::issued::with_certificates;
 use crate::authority::records::{CredentialRecord, UserRecord};
 use crate::authority::storage::storage;
@@ -28,6 +33,8 @@ pub(crate) struct LoginKeys {
     pub(crate) ssh: String,
     /// `SubjectPublicKeyInfo`, DER.
     pub(crate) tls: Bytes,
+    /// The trusted device that the login comes from, by its word over these keys.
+    pub(crate) device: Option<Word>,
     /// None: the roles' bound.
     pub(crate) ttl: Option<std::time::Duration>,
 }
@@ -73,7 +80,11 @@ impl Accounts {
         now: OffsetDateTime,
     ) -> Result<v1::LoginResponse, LoginRefusal> {
         let Proven { user, user_revision, by, spends, until } = proven;
-        let identity = self.may_log_in(&user, now)?;
+        let from = match &keys.device {
+            Some(word) => Some(self.devices.admit(word.device, &user.name, now).await?),
+            None => None,
+        };
+        let identity = self.may_log_in_from(&user, from.as_ref().map(|(device, _)| *device), now)?;
         let cache = self.policy.cache();
         let ttl = cache
             .policies
@@ -113,15 +124,26 @@ impl Accounts {
         };
         let check = |kind: &str, revision| Op::Check { key: format!("{kind}/{}", user.name), revision };
         steps.push(check(UserRecord::KIND, user_revision));
-        steps.push(
-            open_login(&user.name, identity.login_id, issued.valid_before)
-                .map_err(|error| storage(&error))?,
-        );
+        let device = identity.device.map(|device| device.id);
+        let opened = open_login_from(&user.name, identity.login_id, device, issued.valid_before);
+        steps.push(opened.map_err(|error| storage(&error))?);
+        steps.extend(from.map(|(_, seen)| seen));
+        steps.extend(keys.device.as_ref().and_then(|word| word.spent.clone()));
         match self.store.backend().transact(steps, now).await {
             Ok(_) => {}
             Err(StoreError::Conflict { key, .. }) if key.starts_with(&format!("{}/", UserRecord::KIND)) => {
                 let text = "the account was changed at this moment; log in again";
                 return Err(refusal(Status::aborted(text), "the user changed meanwhile"));
+            }
+            Err(StoreError::Conflict { key, .. } | StoreError::NotFound { key })
+                if key.starts_with(&format!("{}/", DeviceRecord::KIND)) =>
+            {
+                let text = "the device was changed, or logged in from, at this moment; log in again";
+                return Err(refusal(Status::aborted(text), "the device changed meanwhile"));
+            }
+            Err(error) if Good::was_used(&error) => {
+                let text = "what the device has signed was used already; log in again";
+                return Err(refusal(Status::permission_denied(text), "a device's signature twice"));
             }
             Err(StoreError::Conflict { .. }) => return Err(overtaken),
             Err(error) => return Err(storage(&error).into()),
@@ -138,6 +160,12 @@ impl Accounts {
             .field("tls_serial", issued.serials.tls.clone())
             .field("ssh_fingerprint", issued.ssh_fingerprint.clone())
             .field("ttl_seconds", ttl.whole_seconds());
+        let logged_in = match identity.device {
+            Some(device) => logged_in
+                .field("device", device.id.to_string())
+                .field("device_custody", device.custody.as_str()),
+            None => logged_in,
+        };
         let certified = with_certificates(certified, &issued.issued);
         let mut events = vec![by.on(logged_in), certified];
         if let Spends::Password { code: Some(code), .. } = &spends {
@@ -181,12 +209,34 @@ impl Accounts {
         user: &UserRecord,
         now: OffsetDateTime,
     ) -> Result<Identity, LoginRefusal> {
-        let identity = self.identities.identity_of(user, now);
+        self.may_log_in_from(user, None, now)
+    }
+
+    /// [`Self::may_log_in`] from a trusted device, or from none.
+    pub(crate) fn may_log_in_from(
+        &self,
+        user: &UserRecord,
+        device: Option<Device>,
+        now: OffsetDateTime,
+    ) -> Result<Identity, LoginRefusal> {
+        let identity = Identity { device, ..self.identities.identity_of(user, now) };
         let cache = self.policy.cache();
         match cache.policies.locked_out(&identity, &cache.locks, now) {
             Some(locked) => Err(refusal(Status::permission_denied(locked.public_message()), "a lock")),
             None => Ok(identity),
         }
+    }
+
+    /// The device that a login over these keys comes from, by its own word. Whose device it is, is asked once the person is known.
+    pub(crate) async fn login_from(
+        &self,
+        proof: Option<&v1::DeviceProof>,
+        ssh_public_key: &str,
+        tls_public_key: &[u8],
+        now: OffsetDateTime,
+    ) -> Result<Option<Word>, LoginRefusal> {
+        let act = |device| DeviceAct::LogIn { device, ssh_public_key, tls_public_key };
+        Ok(self.devices.heard(proof, act, now).await?)
     }
 
     /// Refuses keys that a login could not be certified over, ahead of the proof.

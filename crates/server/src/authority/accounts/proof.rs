@@ -43,9 +43,12 @@ impl Accounts {
         let password = Zeroizing::new(request.password);
         let otp = Zeroizing::new(request.otp);
         let proven = self.prove_password(caller, &request.user, password, &otp, now).await?;
+        let from = request.device.as_ref();
+        let device = self.login_from(from, &request.ssh_public_key, &request.tls_public_key, now).await?;
         let keys = LoginKeys {
             ssh: request.ssh_public_key,
             tls: request.tls_public_key,
+            device,
             ttl: request.ttl.as_ref().and_then(convert::duration_from_proto),
         };
         self.open(caller, proven, &keys, now).await

@@ -225,11 +225,12 @@ impl Accounts {
         self.store.get::<UserRecord>(name.as_str(), now).await.map_err(failed)
     }
 
-    /// Steps that remove every password, second factor and link under this name.
+    /// Steps that remove every password, second factor and link under this name, and take it off its trusted devices.
     pub(crate) async fn nothing_of(&self, name: &UserName, now: OffsetDateTime) -> Result<Vec<Op>, Status> {
         let mut steps = self.invites_of(name, now).await?;
         steps.extend(removed(name.as_str(), &CredentialRecord::default()).map_err(failed)?);
         steps.extend(self.factors.nothing_of(name, now).await?.0);
+        steps.extend(self.devices.nothing_of(name, now).await?);
         Ok(steps)
     }
 

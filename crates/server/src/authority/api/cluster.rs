@@ -252,7 +252,7 @@ impl Service {
         let login = Login::new(asked.login.clone()).map_err(bad)?;
         let stored = self.identities.user(&user);
         let stored = stored.ok_or_else(|| Status::not_found(format!("there is no user {user}")))?;
-        let identity = self.identities.identity_of(&stored, now);
+        let identity = self.identities.asked_about(&stored, caller, now);
         let cache = self.policy.cache();
         let mut nodes = self.registry.presence.find(&asked.node);
         let sees_all = ["access", "node"].iter().any(|kind| {

@@ -98,6 +98,16 @@ impl Login for Service {
         self.challenges.finish_browser_login(&caller, request.into_inner()).await.map(Response::new)
     }
 
+    async fn device_challenge(
+        &self,
+        request: Request<v1::DeviceChallengeRequest>,
+    ) -> Result<Response<v1::DeviceChallengeResponse>, Status> {
+        let caller = caller(&request);
+        self.gate.within_bounds(&caller)?;
+        self.journal.called(&caller, "Login.DeviceChallenge", "").await?;
+        self.accounts.devices().challenge(OffsetDateTime::now_utc()).map(Response::new)
+    }
+
     async fn begin_invite(
         &self,
         request: Request<v1::BeginInviteRequest>,

@@ -6,6 +6,7 @@ pub(crate) mod catalogue;
 pub(crate) mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod databases;
+pub(crate) mod devices;
 pub(crate) mod factors;
 pub(crate) mod hosts;
 pub(crate) mod login;

@@ -18,6 +18,7 @@ use sallyport_wire::v1::catalogue_server::CatalogueServer;
 use sallyport_wire::v1::certificates_server::CertificatesServer;
 use sallyport_wire::v1::cluster_server::ClusterServer;
 use sallyport_wire::v1::databases_server::DatabasesServer;
+use sallyport_wire::v1::devices_server::DevicesServer;
 use sallyport_wire::v1::factors_server::FactorsServer;
 use sallyport_wire::v1::fleet_server::FleetServer;
 use sallyport_wire::v1::login_server::LoginServer;
@@ -38,8 +39,8 @@ use tracing::{debug, info, info_span, warn};
 
 use crate::authority::api::answers::{MESSAGE_BYTES, Waiting, method_of, within_bounds};
 use crate::authority::api::{
-    admin, catalogue, certificates, cluster, databases, factors, hosts, login, provisioning, rotation,
-    session_factors, sessions, sso, suites, web,
+    admin, catalogue, certificates, cluster, databases, devices, factors, hosts, login, provisioning,
+    rotation, session_factors, sessions, sso, suites, web,
 };
 use crate::authority::caller::{Caller, PeerInfo, unauthenticated};
 use crate::authority::config::AuthConfig;
@@ -94,6 +95,7 @@ pub(crate) struct Api {
     pub(crate) suites: suites::Service,
     pub(crate) provisioning: provisioning::Service,
     pub(crate) rotation: rotation::Service,
+    pub(crate) devices: devices::Service,
     pub(crate) factors: factors::Service,
     pub(crate) session_factors: session_factors::Service,
     pub(crate) web: web::Service,
@@ -169,6 +171,7 @@ async fn http(api: &Arc<Api>, io: BoxIo, caller: Caller, offer: Option<ClientOff
             .add_service(ProvisioningServer::new(api.provisioning.clone()).max_decoding_message_size(scim))
             .add_service(SuitesServer::new(api.suites.clone()).max_decoding_message_size(short))
             .add_service(RotationServer::new(api.rotation.clone()).max_decoding_message_size(short))
+            .add_service(DevicesServer::new(api.devices.clone()).max_decoding_message_size(short))
             .add_service(FactorsServer::new(api.factors.clone()).max_decoding_message_size(short))
             .add_service(
                 SessionFactorsServer::new(api.session_factors.clone())

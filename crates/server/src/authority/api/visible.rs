@@ -183,7 +183,7 @@ impl<R: Visible> Answers<'_, R> {
             UserName::new(user.to_owned()).map_err(|error| Status::invalid_argument(error.to_string()))?;
         let stored = self.identities.user(&user);
         let stored = stored.ok_or_else(|| Status::not_found(format!("there is no user {user}")))?;
-        let identity = self.identities.identity_of(&stored, now);
+        let identity = self.identities.asked_about(&stored, caller, now);
         let cache = self.policy.cache();
         let (document, word) = (kind.row().document, kind.row().word);
         let sees_all = self.gate.check(caller, "access", Verb::Read).is_ok()

@@ -20,6 +20,8 @@ use crate::authority::challenges::records::{
     ChallengeRecord, LoginAsked, ProvenBy, Purpose, Redirect, State,
 };
 use crate::authority::challenges::terminal;
+use crate::authority::devices::challenges::Good;
+use crate::authority::devices::kept::Word;
 use crate::authority::records::UserRecord;
 use crate::authority::storage::storage;
 use crate::config::HeadlessLogins;
@@ -41,8 +43,18 @@ impl Challenges {
         request: v1::BeginBrowserLoginRequest,
     ) -> Result<v1::BeginBrowserLoginResponse, Status> {
         let now = OffsetDateTime::now_utc();
-        let keys = LoginKeys { ssh: request.ssh_public_key, tls: request.tls_public_key, ttl: None };
+        let keys =
+            LoginKeys { ssh: request.ssh_public_key, tls: request.tls_public_key, device: None, ttl: None };
         self.accounts.check_keys(&keys)?;
+        let word = self.accounts.login_from(request.device.as_ref(), &keys.ssh, &keys.tls, now).await;
+        let word = match word {
+            Ok(word) => word,
+            Err(LoginRefusal { status, reason, .. }) => {
+                let event = caller.event(Code::ChallengeRefused).message(reason);
+                self.journal.note_caused(caller, event, reason).await?;
+                return Err(status);
+            }
+        };
         if request.code_challenge.len() != CODE_CHALLENGE_BYTES {
             return Err(Status::invalid_argument(format!(
                 "the code challenge has {} bytes; it is a SHA-256, of {CODE_CHALLENGE_BYTES}",
@@ -73,6 +85,7 @@ impl Challenges {
             ttl_seconds: request.ttl_seconds,
             code_challenge: HEXLOWER.encode(&request.code_challenge),
             redirect,
+            device: word.as_ref().map(|word| word.device),
         };
         let address = caller.address().unwrap_or(NOWHERE.ip());
         let headless = asked.redirect == Redirect::Headless;
@@ -86,8 +99,14 @@ impl Challenges {
             .field("host_name", asking.host_name.clone())
             .field("headless", headless);
         let opened = self.opened(Purpose::Login(asked), asking, now)?;
-        let begun = self.store.backend().transact(vec![opened.step.clone()], now).await;
-        begun.map_err(|error| storage(&error))?;
+        let mut steps = vec![opened.step.clone()];
+        steps.extend(word.and_then(|word| word.spent));
+        self.store.backend().transact(steps, now).await.map_err(|error| match error {
+            error if Good::was_used(&error) => {
+                Status::permission_denied("what the device has signed was used already; log in again")
+            }
+            error => storage(&error),
+        })?;
         self.journal.note_caused(caller, event, "").await?;
         Ok(v1::BeginBrowserLoginResponse { page: Some(self.page(&opened, "/login")), headless_code: code })
     }
@@ -193,6 +212,8 @@ impl Challenges {
             ssh: asked.ssh_public_key.clone(),
             tls: tls.map_err(|error| Status::internal(error.to_string()))?.into(),
             ttl: (!ttl.is_zero()).then_some(ttl),
+            // Its word was spent when the login was begun, over these very keys.
+            device: asked.device.map(|device| Word { device, spent: None }),
         };
         let proven = Proven {
             user,
@@ -271,6 +292,7 @@ mod tests {
             "ca",
             "certificate",
             "cluster",
+            "device",
             "github",
             "gitlab",
             "lock",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use data_encoding::BASE64URL_NOPAD;
-use sallyport_access::UserName;
+use sallyport_access::{Device, DeviceCustody, UserName};
 use sallyport_audit::{Code, Event};
 use sallyport_sal::random;
 use sallyport_store::{Kind, Op, Store, StoreError, Stored, typed};
@@ -30,6 +30,7 @@ use crate::authority::config::AuthConfig;
 use crate::authority::factors::kept::Factors;
 use crate::authority::gate::guesses::Guesses;
 use crate::authority::identities::known::Identities;
+use crate::authority::identities::logins::LoginRecord;
 use crate::authority::policy::Policy;
 use crate::authority::records::UserRecord;
 use crate::authority::secrets::hash_of;
@@ -351,6 +352,7 @@ impl Challenges {
         let known = self.identities.user(user).ok_or_else(over)?;
         let mut identity = self.identities.identity_of(&known, now);
         identity.login_id = login;
+        identity.device = self.device_of(user, login, now).await?;
         let cache = self.policy.cache();
         if cache.policies.locked_out(&identity, &cache.locks, now).is_some() {
             return Err(over());
@@ -360,6 +362,19 @@ impl Challenges {
             return Err(over());
         }
         Ok(user.clone())
+    }
+
+    /// The trusted device that an open login came from. Where its key is decides about no challenge.
+    async fn device_of(
+        &self,
+        user: &UserName,
+        login: Uuid,
+        now: OffsetDateTime,
+    ) -> Result<Option<Device>, Status> {
+        let known = self.store.get::<LoginRecord>(&format!("{user}/{login}"), now).await;
+        let known = known.map_err(|error| storage(&error))?;
+        let id = known.and_then(|login| login.value.device);
+        Ok(id.map(|id| Device { id, custody: DeviceCustody::File }))
     }
 
     /// A challenge that is proven now, by a user.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use sallyport_access::UserName;
+use sallyport_access::{DeviceId, UserName};
 use sallyport_store::Kind;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -132,6 +132,9 @@ pub(crate) struct LoginAsked {
     /// SHA-256 of the program's verifier, in hexadecimal.
     pub(crate) code_challenge: String,
     pub(crate) redirect: Redirect,
+    /// The trusted device that gave its word over these keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) device: Option<DeviceId>,
 }
 
 /// How the program learns that its login is proven.

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use sallyport_access::{HostId, HostRole, Identity, Principal, UserName};
+use sallyport_access::{Device, DeviceCustody, DeviceId, HostId, HostRole, Identity, Principal, UserName};
 use sallyport_store::{Change, Store, StoreError, typed};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
@@ -233,9 +233,21 @@ impl Identities {
                 traits: user.traits.clone(),
             },
             login_id: Uuid::new_v4(),
+            device: None,
             valid_after: now - sallyport_ca::SKEW_ALLOWANCE,
             valid_before: now + time::Duration::hours(1),
         }
+    }
+
+    /// Whom the answer to "why" is about: with the device of the caller's own login where they ask about themselves, else as from a device
+    /// that every role takes. What roles ask of devices stands in the answer's options.
+    pub(crate) fn asked_about(&self, user: &UserRecord, caller: &Caller, now: OffsetDateTime) -> Identity {
+        let own = caller.identity().filter(|identity| identity.user() == Some(&user.name));
+        let device = match own {
+            Some(own) => own.device,
+            None => Some(Device { id: DeviceId::new(), custody: DeviceCustody::Hardware }),
+        };
+        Identity { device, ..self.identity_of(user, now) }
     }
 
     /// Keeps the table true when something else changes the state.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sallyport_access::{HostId, Lock, LockTarget, UserName};
+use sallyport_access::{DeviceId, HostId, Lock, LockTarget, UserName};
 use sallyport_audit::{Code, Event};
 use sallyport_ca::{CertificateKind, SKEW_ALLOWANCE};
 use sallyport_store::{Kind, Op, Store, StoreError, typed};
@@ -24,6 +24,9 @@ pub(crate) struct LoginRecord {
     pub(crate) login_id: Uuid,
     #[serde(with = "time::serde::rfc3339")]
     pub(crate) valid_until: OffsetDateTime,
+    /// The trusted device that it came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) device: Option<DeviceId>,
 }
 
 impl Kind for LoginRecord {
@@ -36,8 +39,18 @@ pub(crate) fn open_login(
     login_id: Uuid,
     valid_before: OffsetDateTime,
 ) -> Result<Op, StoreError> {
+    open_login_from(user, login_id, None, valid_before)
+}
+
+/// The step that opens a login from a trusted device, or from none.
+pub(crate) fn open_login_from(
+    user: &UserName,
+    login_id: Uuid,
+    device: Option<DeviceId>,
+    valid_before: OffsetDateTime,
+) -> Result<Op, StoreError> {
     let valid_until = valid_before + SKEW_ALLOWANCE;
-    let record = LoginRecord { login_id, valid_until };
+    let record = LoginRecord { login_id, valid_until, device };
     typed::create(&format!("{user}/{login_id}"), &record, Some(valid_until))
 }
 
@@ -68,7 +81,7 @@ impl Logins {
         message: &str,
         now: OffsetDateTime,
     ) -> Result<Ended, Status> {
-        self.end_all_but(caller, user, None, message, now).await
+        self.end(caller, user, |_| true, message, now).await
     }
 
     /// Ends every open login of a user but one, as [`Self::end_logins`] does.
@@ -80,14 +93,26 @@ impl Logins {
         message: &str,
         now: OffsetDateTime,
     ) -> Result<Ended, Status> {
-        self.end_all_but(caller, user, Some(kept), message, now).await
+        self.end(caller, user, |login| login.login_id != kept, message, now).await
     }
 
-    async fn end_all_but(
+    /// [`Self::end_logins`] of those that came from one trusted device.
+    pub(crate) async fn end_from(
         &self,
         caller: &Caller,
         user: &UserName,
-        kept: Option<Uuid>,
+        device: DeviceId,
+        message: &str,
+        now: OffsetDateTime,
+    ) -> Result<Ended, Status> {
+        self.end(caller, user, |login| login.device == Some(device), message, now).await
+    }
+
+    async fn end(
+        &self,
+        caller: &Caller,
+        user: &UserName,
+        which: impl Fn(&LoginRecord) -> bool + Send,
         message: &str,
         now: OffsetDateTime,
     ) -> Result<Ended, Status> {
@@ -101,7 +126,7 @@ impl Logins {
             after = Some(last.key.clone());
             for item in page {
                 let login = typed::decode::<LoginRecord>(item).map_err(|error| storage(&error))?;
-                if kept == Some(login.value.login_id) {
+                if !which(&login.value) {
                     continue;
                 }
                 ended.steps.extend(removed(&login.name, &login.value).map_err(|error| storage(&error))?);
@@ -130,7 +155,7 @@ impl Logins {
     }
 
     /// A lock that comes with another change.
-    fn put_lock(&self, caller: &Caller, lock: &Lock, ended: &mut Ended) -> Result<(), Status> {
+    pub(crate) fn put_lock(&self, caller: &Caller, lock: &Lock, ended: &mut Ended) -> Result<(), Status> {
         let yaml = lock.to_yaml();
         let step = typed::put(&lock.name, &LockRecord { yaml: yaml.clone() }, lock.expires);
         ended.steps.push(step.map_err(|error| storage(&error))?);

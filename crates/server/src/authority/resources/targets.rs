@@ -4,7 +4,9 @@ use sallyport_access::{LockTarget, Nature};
 use time::OffsetDateTime;
 use tonic::Status;
 
+use crate::authority::devices::records::DeviceRecord;
 use crate::authority::resources::writing::Resources;
+use crate::authority::storage::storage;
 
 impl Resources {
     /// That what a lock names is there: a lock on a name with a typing error locks no one out. Logins and certificates are not
@@ -18,6 +20,10 @@ impl Resources {
                 Nature::Database => self.databases.find(name).is_some(),
                 Nature::Listed => self.catalogue.one(*kind, name).is_some(),
             },
+            LockTarget::Device(id) => {
+                let known = self.store.get::<DeviceRecord>(&id.to_string(), now).await;
+                known.map_err(|error| storage(&error))?.is_some()
+            }
             LockTarget::Login(_) | LockTarget::LoginId(_) => true,
         };
         if there {

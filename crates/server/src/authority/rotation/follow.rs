@@ -1,13 +1,15 @@
 //! Users' programs that follow a rotation: the trust in force, and certificates of the CA that has taken over.
 
-use sallyport_access::Identity;
+use sallyport_access::{Identity, UserName};
 use sallyport_audit::Code;
-use sallyport_ca::{CaError, CaKind, UserPair};
+use sallyport_ca::{CaError, CaKind, DeviceAct, UserPair};
+use sallyport_store::Op;
 use sallyport_wire::v1;
 use time::OffsetDateTime;
 use tonic::Status;
 
 use crate::authority::caller::Caller;
+use crate::authority::devices::challenges::Good;
 use crate::authority::issuance::issued::with_certificates;
 use crate::authority::issuance::words::wire_bundle;
 use crate::authority::records::UserRecord;
@@ -58,6 +60,7 @@ impl Rotations {
         if known.is_none() {
             return Err(Status::permission_denied(format!("there is no user {user} any more")));
         }
+        let spent = self.from_device(&pair, user, request, now).await?;
         let issued = match pair.reissue(signer, now) {
             Ok(issued) => issued,
             // What is left of them is over before it matters.
@@ -69,6 +72,14 @@ impl Rotations {
                 ));
             }
         };
+        if !spent.is_empty() {
+            self.store.backend().transact(spent, now).await.map_err(|error| match error {
+                error if Good::was_used(&error) => {
+                    Status::permission_denied("what the device has signed was used already; log in again")
+                }
+                error => storage(&error),
+            })?;
+        }
         let event = caller
             .event(Code::CertIssued)
             .user(user.as_str())
@@ -83,5 +94,35 @@ impl Rotations {
         answer.ssh_certificate = issued.ssh;
         answer.tls_certificate_pem = issued.tls_pem;
         Ok(answer)
+    }
+
+    /// What uses the word of the device that a login came from: its certificates go on as those of that device, so that they are signed anew
+    /// for that device alone, while it is its user's.
+    async fn from_device(
+        &self,
+        pair: &UserPair,
+        user: &UserName,
+        request: &v1::FollowRequest,
+        now: OffsetDateTime,
+    ) -> Result<Vec<Op>, Status> {
+        let Some(from) = pair.identity().device else { return Ok(Vec::new()) };
+        let act = |device| DeviceAct::Renew {
+            device,
+            ssh_certificate: &request.ssh_certificate,
+            tls_certificate_pem: &request.tls_certificate_pem,
+        };
+        let word = self.devices.heard(request.device.as_ref(), act, now).await.map_err(|not| not.status)?;
+        let word = word.filter(|word| word.device == from.id).ok_or_else(|| {
+            Status::permission_denied(
+                "these certificates are of a login from a trusted device, which has to sign for new ones: log in again, sallyport login",
+            )
+        })?;
+        let (device, seen) = self.devices.admit(word.device, user, now).await.map_err(|not| not.status)?;
+        if device != from {
+            return Err(Status::permission_denied(
+                "the device is another one now than the certificates say: log in again, sallyport login",
+            ));
+        }
+        Ok([seen].into_iter().chain(word.spent).collect())
     }
 }

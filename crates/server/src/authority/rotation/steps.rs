@@ -23,6 +23,7 @@ use uuid::Uuid;
 use crate::ServerError;
 use crate::authority::audit::journal::Journal;
 use crate::authority::config::AuthConfig;
+use crate::authority::devices::kept::Devices;
 use crate::authority::issuance::authorities::{Authorities, make};
 use crate::authority::issuance::in_force::Issuance;
 use crate::authority::records::{AnnouncementRecord, CaAttemptRecord, CaRecord};
@@ -67,6 +68,7 @@ pub(crate) struct Rotations {
     pub(super) journal: Arc<Journal>,
     pub(super) issuance: Arc<Issuance>,
     pub(super) confirmations: Arc<Confirmations>,
+    pub(super) devices: Arc<Devices>,
     pub(super) stop: CancellationToken,
 }
 
@@ -77,6 +79,7 @@ impl Rotations {
         journal: &Arc<Journal>,
         issuance: &Arc<Issuance>,
         confirmations: &Arc<Confirmations>,
+        devices: &Arc<Devices>,
         stop: &CancellationToken,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -85,6 +88,7 @@ impl Rotations {
             journal: Arc::clone(journal),
             issuance: Arc::clone(issuance),
             confirmations: Arc::clone(confirmations),
+            devices: Arc::clone(devices),
             stop: stop.clone(),
         })
     }

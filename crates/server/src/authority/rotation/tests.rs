@@ -175,6 +175,7 @@ impl World {
                 traits: BTreeMap::new(),
             },
             login_id: Uuid::nil(),
+            device: None,
             valid_after: OffsetDateTime::UNIX_EPOCH,
             valid_before: OffsetDateTime::UNIX_EPOCH,
         };
@@ -182,7 +183,7 @@ impl World {
         let now = OffsetDateTime::now_utc();
         let issued =
             issue_user(ca, &identity, ssh, tls, now, Duration::hours(1), &SshOptions::default()).unwrap();
-        v1::FollowRequest { ssh_certificate: issued.ssh, tls_certificate_pem: issued.tls_pem }
+        v1::FollowRequest { ssh_certificate: issued.ssh, tls_certificate_pem: issued.tls_pem, device: None }
     }
 
     fn host(&self, ca: &CertAuthority) -> Vec<u8> {

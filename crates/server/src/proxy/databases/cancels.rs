@@ -136,6 +136,7 @@ mod tests {
                 traits: Traits::new(),
             },
             login_id: Uuid::nil(),
+            device: None,
             valid_after: now,
             valid_before: now + time::Duration::hours(1),
         };

@@ -250,6 +250,7 @@ impl Rig {
                 traits: BTreeMap::new(),
             },
             login_id: Uuid::new_v4(),
+            device: None,
             valid_after: now,
             valid_before: now,
         };

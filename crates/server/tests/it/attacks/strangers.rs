@@ -75,7 +75,7 @@ async fn no_message_of_a_strangers_gets_an_answer() {
         let most = if open { messages.len() } else { share };
         for message in messages.iter().cycle().skip(index * share).take(most) {
             let answer = call(&stranger, &method, message.clone()).await;
-            if method == "Login.Ping" {
+            if ["Login.Ping", "Login.DeviceChallenge"].contains(&method.as_str()) {
                 continue;
             }
             let Err(status) = answer else { panic!("{method} answers {message:02x?}") };

@@ -1,6 +1,7 @@
 //! Factors, and logins that are proven at a page. The test is the proxy that serves the page, and the browser at it.
 
 mod approvals;
+pub(crate) mod devices;
 mod factors;
 mod logins;
 mod passwords;
@@ -152,6 +153,17 @@ impl<'c> Bench<'c> {
     }
 
     async fn begin_over(&self, port: u32, ssh: &SshKeyPair, tls: &TlsKey) -> Result<Begun, Status> {
+        self.begin_from(port, ssh, tls, None).await
+    }
+
+    /// From a trusted device, or from none.
+    async fn begin_from(
+        &self,
+        port: u32,
+        ssh: &SshKeyPair,
+        tls: &TlsKey,
+        device: Option<v1::DeviceProof>,
+    ) -> Result<Begun, Status> {
         let verifier = "v".repeat(43);
         let request = v1::BeginBrowserLoginRequest {
             ssh_public_key: ssh.public_line().to_owned(),
@@ -160,6 +172,7 @@ impl<'c> Bench<'c> {
             code_challenge: hash::sha256(verifier.as_bytes()).to_vec().into(),
             redirect_port: port,
             host_name: "laptop\u{7}\n of alice".to_owned(),
+            device,
         };
         let begun = self.login().await.begin_browser_login(request).await?.into_inner();
         let page = begun.page.unwrap();

@@ -132,6 +132,7 @@ impl<'c> Pages<'c> {
             code_challenge: hash::sha256(VERIFIER.as_bytes()).to_vec().into(),
             redirect_port: PORT,
             host_name: "laptop".to_owned(),
+            device: None,
         };
         let begun = self.program().await.begin_browser_login(request).await.unwrap().into_inner();
         let id = begun.page.unwrap().challenge;

@@ -333,6 +333,7 @@ pub(crate) async fn log_in(
             ssh_public_key: ssh.public_line().to_owned(),
             tls_public_key: tls_key.spki_der().to_vec().into(),
             ttl: ttl.map(sallyport_wire::convert::duration_to_proto),
+            ..Default::default()
         })
         .await?
         .into_inner();
@@ -408,6 +409,7 @@ impl User {
         let asked = v1::FollowRequest {
             ssh_certificate: self.ssh_certificate.clone(),
             tls_certificate_pem: self.tls_chain.clone(),
+            ..Default::default()
         };
         let answer = RotationClient::new(self.authority().await).follow(asked).await?.into_inner();
         self.trust = trust(answer.trust.unwrap());
@@ -424,6 +426,7 @@ impl User {
         v1::FollowRequest {
             ssh_certificate: self.ssh_certificate.clone(),
             tls_certificate_pem: self.tls_chain.clone(),
+            ..Default::default()
         }
     }
 

@@ -120,6 +120,7 @@ impl Cluster {
                 traits: Traits::new(),
             },
             login_id: Uuid::new_v4(),
+            device: None,
             valid_after: self.now,
             valid_before: self.now,
         };

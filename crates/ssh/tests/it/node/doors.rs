@@ -44,6 +44,7 @@ pub(crate) fn identity(world: &World, user: &str) -> Identity {
             traits: Traits::new(),
         },
         login_id: Uuid::new_v4(),
+        device: None,
         valid_after: now - time::Duration::minutes(1),
         valid_before: now + time::Duration::hours(1),
     }

@@ -103,6 +103,7 @@ impl Cluster {
                 traits: Traits::new(),
             },
             login_id: Uuid::new_v4(),
+            device: None,
             valid_after: from,
             valid_before: from,
         };

@@ -28,6 +28,7 @@ use sallyport_wire::v1;
 use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::certificates_client::CertificatesClient;
 use sallyport_wire::v1::cluster_client::ClusterClient;
+use sallyport_wire::v1::devices_client::DevicesClient;
 use sallyport_wire::v1::fleet_client::FleetClient;
 use sallyport_wire::v1::login_client::LoginClient;
 use sallyport_wire::v1::provisioning_client::ProvisioningClient;
@@ -235,6 +236,11 @@ async fn no_administration(channel: &Channel) {
     denied("setting the suite", SuitesClient::new(channel.clone()).set_suite(set).await);
     let mut provisioning = ProvisioningClient::new(channel.clone());
     let token = v1::AddScimTokenRequest { connector: "corp".to_owned(), ttl: None };
+    let mut devices = DevicesClient::new(channel.clone());
+    denied("listing devices", devices.list(v1::ListDevicesRequest {}).await);
+    denied("making a token of a device", devices.add_token(v1::AddDeviceTokenRequest::default()).await);
+    denied("assigning a device", devices.assign(v1::AssignDeviceRequest::default()).await);
+    denied("removing a device", devices.remove(v1::RemoveDeviceRequest::default()).await);
     denied("making a token of a SCIM client", provisioning.add_scim_token(token).await);
 }
 

@@ -44,6 +44,7 @@ fn forge(ca: &Authority, scene: &Scene, name: &str) -> User {
     let identity = sallyport_access::Identity {
         principal,
         login_id: Uuid::new_v4(),
+        device: None,
         valid_after: now,
         valid_before: now + time::Duration::HOUR,
     };

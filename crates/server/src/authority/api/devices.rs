@@ -1,0 +1,101 @@
+//! The API of trusted devices.
+
+use std::sync::Arc;
+
+use sallyport_access::{Identity, Principal, UserName, Verb};
+use sallyport_wire::v1;
+use sallyport_wire::v1::devices_server::Devices;
+use tonic::{Request, Response, Status};
+
+use crate::authority::audit::journal::Journal;
+use crate::authority::caller::{Caller, caller};
+use crate::authority::devices::kept;
+use crate::authority::gate::calls::Gate;
+
+/// Devices: their users', and administrators'.
+#[derive(Debug, Clone)]
+pub(crate) struct Service {
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) devices: Arc<kept::Devices>,
+}
+
+impl Service {
+    /// The user who calls, within their bounds.
+    async fn own<'c>(
+        &self,
+        caller: &'c Caller,
+        method: &'static str,
+    ) -> Result<(UserName, &'c Identity), Status> {
+        let identity = self.gate.certified(caller, method).await?;
+        let Principal::User { name, .. } = &identity.principal else {
+            let status = Status::permission_denied("hosts are no trusted devices: this is for users");
+            return Err(self.gate.refuse(caller, method, status).await);
+        };
+        self.gate.within_bounds(caller)?;
+        Ok((name.clone(), identity))
+    }
+}
+
+#[tonic::async_trait]
+impl Devices for Service {
+    async fn enroll(
+        &self,
+        request: Request<v1::EnrollDeviceRequest>,
+    ) -> Result<Response<v1::EnrollDeviceResponse>, Status> {
+        let caller = caller(&request);
+        let (user, _) = self.own(&caller, "Devices.Enroll").await?;
+        self.devices.enroll(&caller, &user, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn list_own(
+        &self,
+        request: Request<v1::ListOwnDevicesRequest>,
+    ) -> Result<Response<v1::ListOwnDevicesResponse>, Status> {
+        const METHOD: &str = "Devices.ListOwn";
+        let caller = caller(&request);
+        let (user, identity) = self.own(&caller, METHOD).await?;
+        self.journal.called(&caller, METHOD, "").await?;
+        let current = identity.device.map(|device| device.id.to_string()).unwrap_or_default();
+        let devices = self.devices.list_own(&user).await?;
+        Ok(Response::new(v1::ListOwnDevicesResponse { devices, current }))
+    }
+
+    async fn list(
+        &self,
+        request: Request<v1::ListDevicesRequest>,
+    ) -> Result<Response<v1::ListDevicesResponse>, Status> {
+        const METHOD: &str = "Devices.List";
+        let caller = caller(&request);
+        self.gate.allow(&caller, METHOD, "device", Verb::List).await?;
+        self.journal.called(&caller, METHOD, "").await?;
+        self.devices.list().await.map(Response::new)
+    }
+
+    async fn add_token(
+        &self,
+        request: Request<v1::AddDeviceTokenRequest>,
+    ) -> Result<Response<v1::AddDeviceTokenResponse>, Status> {
+        let caller = caller(&request);
+        self.gate.allow(&caller, "Devices.AddToken", "device", Verb::Create).await?;
+        self.devices.add_token(&caller, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn assign(
+        &self,
+        request: Request<v1::AssignDeviceRequest>,
+    ) -> Result<Response<v1::AssignDeviceResponse>, Status> {
+        let caller = caller(&request);
+        self.gate.allow(&caller, "Devices.Assign", "device", Verb::Update).await?;
+        self.devices.assign(&caller, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn remove(
+        &self,
+        request: Request<v1::RemoveDeviceRequest>,
+    ) -> Result<Response<v1::RemoveDeviceResponse>, Status> {
+        let caller = caller(&request);
+        self.gate.allow(&caller, "Devices.Remove", "device", Verb::Delete).await?;
+        self.devices.remove(&caller, request.into_inner()).await.map(Response::new)
+    }
+}

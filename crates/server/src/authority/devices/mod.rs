@@ -1,0 +1,7 @@
+//! Trusted devices: enrolled once, proven at each login, listed and removed.
+
+pub(crate) mod challenges;
+pub(crate) mod enrolling;
+pub(crate) mod inventory;
+pub(crate) mod kept;
+pub(crate) mod records;
