@@ -22,17 +22,13 @@ use sallyport_wire::v1::{
     ListOwnDevicesResponse,
 };
 use serde::{Deserialize, Serialize};
-use zeroize::Zeroizing;
 
-pub use key::{DeviceKey, NewKey, PinPlace, TokenName};
+pub use key::{AskPin, DeviceKey, NewKey, PinPlace, TokenName};
 
 use crate::authority::{Authority, FirstTrust, login};
 use crate::channel::Channel;
 use crate::error::{Doing, Error, Result};
 use crate::profile::{Profiles, private_directory, write_private};
-
-/// Asks a person for the PIN of a token, by its name; none where no person can be asked.
-pub type AskPin = fn(&str) -> Option<Zeroizing<String>>;
 
 /// What this machine is to clusters, for one user of it.
 #[derive(Clone)]

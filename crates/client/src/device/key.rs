@@ -14,9 +14,11 @@ use sallyport_sal::{MemoryKey, Signer};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::AskPin;
 use crate::error::{Doing, Result};
 use crate::profile::write_private;
+
+/// Asks a person for the PIN of a token, by its name; none where no person can be asked.
+pub type AskPin = fn(&str) -> Option<Zeroizing<String>>;
 
 /// The private key of a device, wherever it is.
 pub trait DeviceKey: Send + Sync + fmt::Debug {
