@@ -72,6 +72,7 @@ fn by_password(stage: &Stage, user: String, password: &str) -> v1::LoginRequest 
         ssh_public_key: stage.keys.ssh.clone(),
         tls_public_key: stage.keys.tls.clone().into(),
         ttl: None,
+        device: None,
     }
 }
 
@@ -98,6 +99,7 @@ async fn begin(stage: &Stage, program: &Program) -> Result<String, Status> {
         code_challenge: hash::sha256(VERIFIER.as_bytes()).to_vec().into(),
         redirect_port: PORT,
         host_name: "lab".to_owned(),
+        device: None,
     };
     let begun = program.login().begin_browser_login(request).await?;
     Ok(begun.into_inner().page.unwrap_or_default().challenge)
