@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
+use crate::factor::FactorDemand;
 use crate::{HostId, UserName};
 
 /// How a user takes part in another user's session.
@@ -38,6 +39,7 @@ pub struct JoinPermit {
     pub(crate) user: UserName,
     pub(crate) node: HostId,
     pub(crate) rule: String,
+    pub(crate) factor: Option<FactorDemand>,
     pub(crate) valid_until: OffsetDateTime,
 }
 
@@ -58,6 +60,12 @@ impl JoinPermit {
     #[must_use]
     pub fn rule(&self) -> &str {
         &self.rule
+    }
+
+    /// Which second factor has to be proven first, where one has to: the strictest that any of the user's roles demands.
+    #[must_use]
+    pub fn factor(&self) -> Option<&FactorDemand> {
+        self.factor.as_ref()
     }
 
     /// Until the certificate behind it ends.

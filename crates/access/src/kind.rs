@@ -1,6 +1,11 @@
 //! The kinds of resource that sessions are with: a row of one table each. Documents, roles, locks, the policy's schema and rules of
 //! the API read the table, so that a kind which differs in nothing else is one row.
 
+use std::borrow::Cow;
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// What a kind of resource is called, and what roles say of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KindRow {
@@ -98,6 +103,19 @@ kinds! {
     };
     /// A program that listens on TCP.
     App: KindRow::listed("app", "application", "apps", "app_labels", "App", "use-app");
+}
+
+impl Serialize for Kind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.row().document)
+    }
+}
+
+impl<'de> Deserialize<'de> for Kind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let document = Cow::<'de, str>::deserialize(deserializer)?;
+        Self::of_document(&document).ok_or_else(|| D::Error::custom("no kind of resource"))
+    }
 }
 
 impl Kind {

@@ -7,6 +7,7 @@ mod compile;
 pub mod database;
 pub mod device;
 mod document;
+pub mod factor;
 pub mod identity;
 pub mod ids;
 pub mod join;
@@ -33,6 +34,7 @@ pub use database::{
     DatabaseTlsMode, DatabaseUserMode,
 };
 pub use device::{Device, DeviceCustody, DeviceTrust};
+pub use factor::{FactorDemand, FactorRule, SessionFactor, SessionProof, SessionTarget};
 pub use identity::{HostRole, Identity, Principal, Traits};
 pub use ids::{
     ClusterName, DatabaseName, DeviceId, HostId, IdError, Login, NodeName, ResourceName, RoleName, SessionId,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::DeviceTrust;
+use crate::factor::FactorRule;
 
 /// What happens to a session that cannot be recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -81,6 +82,8 @@ pub struct Limits {
     pub max_session_duration: Option<Duration>,
     /// Whether a connection ends with the certificate that opened it. Default no.
     pub disconnect_expired_cert: bool,
+    /// The second factor that has to be proven before it. Default none.
+    pub factor: FactorRule,
     /// What is asked of the device that a login comes from. Default nothing.
     pub device_trust: DeviceTrust,
 }
@@ -93,6 +96,7 @@ impl Default for Limits {
             client_idle_timeout: None,
             max_session_duration: None,
             disconnect_expired_cert: false,
+            factor: FactorRule::default(),
             device_trust: DeviceTrust::Optional,
         }
     }

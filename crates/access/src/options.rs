@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::database::DatabaseUserMode;
 use crate::device::DeviceTrust;
+use crate::factor::{LONGEST_GRACE, SessionFactor};
 use crate::limits::{RecordPolicy, RecordingMode};
 use crate::node::{Forwarding, RecordInput};
 use crate::yaml::{self, Problems, Section};
@@ -65,6 +66,11 @@ pub struct Options {
     pub db_unseen_sql: Option<UnseenSql>,
     /// Whether a proxy gets a certificate for a login at a registered server only by the user's own word. Default no.
     pub require_login_word: Option<bool>,
+    /// Whether a second factor has to be proven before each session. Default no; the strictest of all roles and of the cluster counts.
+    pub require_session_mfa: Option<SessionFactor>,
+    /// How long after it was proven the factor serves sessions, at most 30 min. Default 0: those that it was asked for. The shortest of
+    /// the roles that demand a factor counts.
+    pub session_mfa_ttl: Option<Duration>,
     /// What is asked of the device that a login comes from. Default nothing.
     pub device_trust: Option<DeviceTrust>,
 }
@@ -113,7 +119,7 @@ impl UnseenSql {
 }
 
 /// The keys of a role's options, and what the cluster's policy may say of them: all but the first.
-pub(crate) const KEYS: [&str; 23] = [
+pub(crate) const KEYS: [&str; 25] = [
     "max_session_ttl",
     "forward_agent",
     "port_forwarding",
@@ -136,6 +142,8 @@ pub(crate) const KEYS: [&str; 23] = [
     "max_db_sessions",
     "db_unseen_sql",
     "require_login_word",
+    "require_session_mfa",
+    "session_mfa_ttl",
     "device_trust",
 ];
 
@@ -193,6 +201,12 @@ pub(crate) fn read(side: &Section<'_>, problems: &mut Problems) -> Options {
             problems,
         ),
         require_login_word: side.boolean("require_login_word", problems),
+        require_session_mfa: side.choice(
+            "require_session_mfa",
+            &SessionFactor::ALL.map(|one| (one.as_str(), one)),
+            problems,
+        ),
+        session_mfa_ttl: side.duration("session_mfa_ttl", Duration::ZERO, LONGEST_GRACE, problems),
         device_trust: side.choice("device_trust", &DeviceTrust::ALL.map(|one| (one.as_str(), one)), problems),
     }
 }
@@ -238,6 +252,8 @@ impl Options {
             self.max_db_sessions.map(Into::into),
             self.db_unseen_sql.map(|one| one.as_str().into()),
             self.require_login_word.map(Into::into),
+            self.require_session_mfa.map(|one| one.as_str().into()),
+            span(self.session_mfa_ttl),
             self.device_trust.map(|one| one.as_str().into()),
         ];
         KEYS.into_iter().zip(values).filter_map(|(name, value)| value.map(|value| (name, value))).collect()
@@ -280,6 +296,8 @@ impl Options {
         self.db_unseen_sql = self.db_unseen_sql.max(other.db_unseen_sql);
         self.max_db_sessions = [self.max_db_sessions, other.max_db_sessions].into_iter().flatten().min();
         self.require_login_word = self.require_login_word.max(other.require_login_word);
+        // How long a proof serves counts of those alone that demand one: `FactorRule` has both.
+        self.require_session_mfa = self.require_session_mfa.max(other.require_session_mfa);
         self.device_trust = self.device_trust.max(other.device_trust);
     }
 }

@@ -2,6 +2,7 @@
 
 use time::OffsetDateTime;
 
+use crate::factor::FactorDemand;
 use crate::limits::Limits;
 use crate::node::Node;
 use crate::resource::Resource;
@@ -15,6 +16,7 @@ pub struct Permit<R: Resource = Node> {
     pub(crate) resource: R::Id,
     pub(crate) account: R::Account,
     pub(crate) limits: Limits,
+    pub(crate) factor: Option<FactorDemand>,
     pub(crate) options: R::Options,
     pub(crate) rule: String,
     pub(crate) valid_until: OffsetDateTime,
@@ -46,6 +48,13 @@ impl<R: Resource> Permit<R> {
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// Which second factor has to be proven before the session begins, where one has to. What opens a session on a permit asks for
+    /// the evidence.
+    #[must_use]
+    pub fn factor(&self) -> Option<&FactorDemand> {
+        self.factor.as_ref()
     }
 
     /// Within which limits of its kind.

@@ -55,7 +55,7 @@ codes! {
     RecoveryCodesMade = "SP1012I", "user.recovery_codes_made";
     /// A recovery code was used, and is void.
     RecoveryCodeUsed = "SP1013W", "user.recovery_code_used";
-    /// Something was begun that a person has to prove at a page: a login, or a change of factors.
+    /// Something was begun that a person has to prove at a page: a login, a change of factors, or sessions.
     ChallengeBegun = "SP1014I", "user.challenge_begun";
     /// A person proved at a page what was asked for.
     ChallengeProven = "SP1015I", "user.challenge_proven";

@@ -1,6 +1,6 @@
 //! The identity inside a certificate, as JSON.
 
-use sallyport_access::{Device, HostId, Identity, Principal};
+use sallyport_access::{Device, HostId, Identity, Principal, SessionProof};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -48,6 +48,9 @@ struct Content {
     renewable: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     via: Option<Via>,
+    /// Readers that do not know it take the certificate for the login's own, which its holder has anyway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    session: Option<SessionProof>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     device: Option<Device>,
 }
@@ -62,11 +65,13 @@ pub(crate) struct Via {
 }
 
 /// What a certificate says besides who holds it.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Mark {
     /// Its holder may ask for the next one.
     pub(crate) renewable: bool,
     pub(crate) via: Option<Via>,
+    /// What was proven for sessions.
+    pub(crate) session: Option<SessionProof>,
     /// The trusted device that the login came from.
     pub(crate) device: Option<Device>,
 }
@@ -112,6 +117,7 @@ pub(crate) fn to_json(
         principal: principal.clone(),
         renewable: mark.renewable,
         via: mark.via,
+        session: mark.session,
         device: mark.device,
     };
     serde_json::to_vec(&content)
@@ -133,13 +139,15 @@ pub(crate) fn from_json(json: &[u8]) -> Result<Claims, CaError> {
             ),
         });
     }
-    let Content { cluster, login_id, principal, renewable, via, device, .. } =
+    let Content { cluster, login_id, principal, renewable, via, session, device, .. } =
         serde_json::from_slice(json).map_err(malformed)?;
     let is_host = matches!(principal, Principal::Host { .. });
-    if (v == VERSION_VIA) != via.is_some() || (is_host && (via.is_some() || renewable || device.is_some())) {
+    if (v == VERSION_VIA) != via.is_some()
+        || (is_host && (via.is_some() || renewable || session.is_some() || device.is_some()))
+    {
         return Err(CaError::Malformed { reason: "its identity extension contradicts itself".to_owned() });
     }
-    Ok(Claims { cluster, login_id, principal, mark: Mark { renewable, via, device } })
+    Ok(Claims { cluster, login_id, principal, mark: Mark { renewable, via, session, device } })
 }
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ pub use lifetimes::{CertificateKind, Lifetimes, MIN_TTL, UnknownKind};
 pub use login_word::{LOGIN_WORD_LIFE, LOGIN_WORD_NONCE_BYTES, LoginWord, WantedLogin};
 pub use names::{DOMAIN, name_covers, server_name};
 pub use opening::{OPENING_LIFE, OPENING_NONCE_BYTES, Opener, Opening, OpeningWord};
-pub use reissue::UserPair;
+pub use reissue::{SESSION_TTL, UserPair};
 pub use spiffe::SpiffeId;
 pub use ssh::{NO_LOGIN, device_in, own_login};
 pub use trust::{PublicKeys, RotationStatus, Trust, TrustBundle, is_renewable};

@@ -1,13 +1,17 @@
 //! A user's certificates, signed anew by the CA that has taken over: the same login, the same keys and the same end.
 
-use sallyport_access::{Identity, Principal};
+use sallyport_access::{Identity, Principal, SessionProof};
 use sallyport_sal::tls::rustls::pki_types::CertificateDer;
 use sallyport_sal::tls::rustls::pki_types::pem::PemObject;
 use ssh_key::Certificate;
 use time::{Duration, OffsetDateTime};
 
+use crate::issue::issue_pair;
 use crate::x509;
-use crate::{Authority, CaError, CaKind, SshOptions, Trust, UserCertificates, UserKind, issue_user_as};
+use crate::{Authority, CaError, CaKind, SshOptions, Trust, UserCertificates, UserKind};
+
+/// How long certificates are good that say what was proven for sessions.
+pub const SESSION_TTL: Duration = Duration::minutes(1);
 
 /// The certificates of one login, verified.
 #[derive(Debug, Clone)]
@@ -65,8 +69,32 @@ impl UserPair {
     /// Signs for the same keys again. The certificates end when the old ones would have, to the second.
     ///
     /// # Errors
-    /// [`CaError::BadLifetime`] when they end so soon that it is not worth it; else as [`issue_user_as`].
+    /// [`CaError::BadLifetime`] when they end so soon that it is not worth it; else as [`issue_user_as`](crate::issue_user_as).
     pub fn reissue(&self, authority: &Authority, now: OffsetDateTime) -> Result<UserCertificates, CaError> {
+        let now = now - Duration::nanoseconds(i64::from(now.nanosecond()));
+        self.sign(authority, (now, self.identity.valid_before - now), None)
+    }
+
+    /// Signs for the same keys for [`SESSION_TTL`], with what was proven for sessions, and never for longer than the login's own.
+    ///
+    /// # Errors
+    /// As [`UserPair::reissue`].
+    pub fn for_sessions(
+        &self,
+        authority: &Authority,
+        now: OffsetDateTime,
+        proof: &SessionProof,
+    ) -> Result<UserCertificates, CaError> {
+        let left = self.identity.valid_before - now;
+        self.sign(authority, (now, SESSION_TTL.min(left)), Some(proof))
+    }
+
+    fn sign(
+        &self,
+        authority: &Authority,
+        time: (OffsetDateTime, Duration),
+        session: Option<&SessionProof>,
+    ) -> Result<UserCertificates, CaError> {
         let public = ssh_key::PublicKey::new(self.ssh.public_key().clone(), self.ssh.comment())
             .to_openssh()
             .map_err(|error| CaError::Encode { what: "an SSH public key", reason: error.to_string() })?;
@@ -77,10 +105,8 @@ impl UserPair {
             agent_forwarding: has("permit-agent-forwarding"),
             x11_forwarding: has("permit-X11-forwarding"),
         };
-        let now = now - Duration::nanoseconds(i64::from(now.nanosecond()));
-        let left = self.identity.valid_before - now;
         let spki = x509::subject_public_key_info(&self.tls)?;
         let kind = if crate::is_renewable(&self.tls)? { UserKind::Bot } else { UserKind::Person };
-        issue_user_as(kind, authority, &self.identity, &public, &spki, now, left, &options)
+        issue_pair(kind, authority, &self.identity, (&public, &spki), time, &options, session)
     }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use data_encoding::BASE64_NOPAD;
 use sallyport_access::{
-    Device, DeviceCustody, HostId, HostRole, Login, NodeName, Principal, RoleName, Traits, UserName,
+    Device, DeviceCustody, HostId, HostRole, Login, NodeName, Principal, RoleName, SessionProof, Traits,
+    UserName,
 };
 use sallyport_sal::algorithm::{KeyKind, Standing};
 use sallyport_sal::{KeyAlgorithm, PublicKey, Signer, hash};
@@ -31,6 +32,9 @@ const HOST_ID: &str = "host-id@sallyport";
 const HOST_ROLE: &str = "host-role@sallyport";
 /// In the certificate of a proxy that stands before a stock server: the server's id.
 pub(crate) const STANDS_FOR: &str = "stands-for@sallyport";
+
+/// In the certificate of a user: what was proven for sessions, as JSON.
+pub(crate) const SESSION_FACTOR: &str = "session-factor@sallyport";
 
 /// Length of the nonce that makes the signed bytes unpredictable, in bytes.
 pub(crate) const NONCE_BYTES: usize = 32;
@@ -237,6 +241,11 @@ pub(crate) fn stands_for(certificate: &Certificate) -> Option<HostId> {
     certificate.extensions().get(STANDS_FOR)?.parse().ok()
 }
 
+/// What was proven for sessions.
+pub(crate) fn session_proof(certificate: &Certificate) -> Result<Option<SessionProof>, CaError> {
+    certificate.extensions().get(SESSION_FACTOR).map(|text| parse_json(SESSION_FACTOR, text)).transpose()
+}
+
 /// What a certificate says, before anyone checked who signed it.
 pub(crate) fn claims(certificate: &Certificate) -> Result<Claims, CaError> {
     let malformed = |reason: String| CaError::Malformed { reason };
@@ -279,7 +288,7 @@ pub(crate) fn claims(certificate: &Certificate) -> Result<Claims, CaError> {
         login_id: Uuid::try_parse(text(LOGIN_ID)?)
             .map_err(|error| malformed(format!("{LOGIN_ID}: {error}")))?,
         principal,
-        mark: Mark { device: device(certificate)?, ..Mark::default() },
+        mark: Mark { session: session_proof(certificate)?, device: device(certificate)?, ..Mark::default() },
     })
 }
 

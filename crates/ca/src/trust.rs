@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use sallyport_access::{ClusterName, HostId, HostRole, Identity, Principal};
+use sallyport_access::{ClusterName, HostId, HostRole, Identity, Principal, SessionProof};
 use sallyport_sal::hpke::RecipientPublic;
 use sallyport_sal::tls::rustls::client::danger::ServerCertVerifier;
 use sallyport_sal::tls::rustls::pki_types::{CertificateDer, ServerName};
@@ -250,6 +250,33 @@ impl Trust {
         now: OffsetDateTime,
     ) -> Result<Identity, CaError> {
         self.verify_ssh(certificate, CaKind::User, now)
+    }
+
+    /// What a user's SSH certificate says of a second factor that was proven for sessions, after all that [`Trust::verify_user_ssh`]
+    /// checks.
+    ///
+    /// # Errors
+    /// [`CaError`] with the reason for a refusal.
+    pub fn session_proof_ssh(
+        &self,
+        certificate: &Certificate,
+        now: OffsetDateTime,
+    ) -> Result<Option<SessionProof>, CaError> {
+        self.verify_user_ssh(certificate, now)?;
+        ssh::session_proof(certificate)
+    }
+
+    /// The same of an X.509 certificate (DER), after all that [`Trust::identify_tls`] checks.
+    ///
+    /// # Errors
+    /// [`CaError`] with the reason for a refusal.
+    pub fn session_proof_tls(
+        &self,
+        leaf_der: &[u8],
+        now: OffsetDateTime,
+    ) -> Result<Option<SessionProof>, CaError> {
+        self.identify_tls(leaf_der, now)?;
+        Ok(Leaf::parse(leaf_der)?.claims.mark.session)
     }
 
     /// Which host holds an SSH host certificate, after checking that it is for the name asked, as well as all that

@@ -154,7 +154,7 @@ enum Shape {
 }
 
 /// Every metric of a process; docs/operations.md lists the same.
-const METRICS: [(Shape, &str, &str); 36] = [
+const METRICS: [(Shape, &str, &str); 38] = [
     (Shape::Counter, "sallyport_connections_total", "Connections, by what they speak (`kind`)."),
     (Shape::Gauge, "sallyport_connections_open", "Open connections."),
     (
@@ -205,6 +205,16 @@ const METRICS: [(Shape, &str, &str); 36] = [
         Shape::Counter,
         "sallyport_audit_checkpoints_unposted_total",
         "Attempts to take a checkpoint of the audit log to a place that failed (`place`).",
+    ),
+    (
+        Shape::Counter,
+        "sallyport_session_factors_asked_total",
+        "Second factors that users were asked for before sessions (`joined`: whether the request joined an open one).",
+    ),
+    (
+        Shape::Counter,
+        "sallyport_session_factors_checked_total",
+        "Questions of hosts whether a factor is proven for a session that demands one (`result`).",
     ),
     (
         Shape::Counter,

@@ -5,6 +5,8 @@ use sallyport_audit::{Code, Event};
 use serde_json::Value;
 use time::OffsetDateTime;
 
+use crate::factor::Evidence;
+
 /// Whose session it is, where and when, and what all of its events say besides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
@@ -16,8 +18,9 @@ pub struct About {
 impl About {
     /// A session whose client's address this host has seen itself.
     #[must_use]
-    pub fn new(metadata: SessionMetadata) -> Self {
-        Self { metadata, told_by_proxy: false, fields: Vec::new() }
+    pub fn new(metadata: SessionMetadata, evidence: &Evidence) -> Self {
+        let factor = evidence.factor().map(|factor| ("session_factor", factor.into()));
+        Self { metadata, told_by_proxy: false, fields: factor.into_iter().collect() }
     }
 
     /// Says whether the client's address is a proxy's word. Default false.
@@ -63,7 +66,7 @@ pub(crate) mod tests {
 
     /// Alice's session with `web-1`, as `root`.
     pub(crate) fn about() -> About {
-        About::new(SessionMetadata {
+        let metadata = SessionMetadata {
             session_id: SessionId::new(),
             cluster: "c".to_owned(),
             user: "alice".to_owned(),
@@ -77,7 +80,8 @@ pub(crate) mod tests {
             term: None,
             size: None,
             application: None,
-        })
+        };
+        About::new(metadata, &Evidence::none())
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A crate of a protocol knows what its bytes mean; what a session is, is here once:
 //!
 //! * [`About`]: whose session it is, and what each of its events says.
+//! * [`Evidence`]: the second factor that is proven before it, where roles demand one.
 //! * [`Record`]: its recording and events, and what follows when it cannot be recorded.
 //! * [`LiveSessions`]: the sessions of a host, to be listed, reported and ended.
 //! * [`limits`] and [`Activity`]: how long it may last, and be idle.
@@ -13,6 +14,7 @@
 //! Nothing here dials, and nothing decides: a [`Permit`](sallyport_access::Permit) is what a session begins with, and whether it
 //! still holds the caller answers ([`Watched`]).
 
+pub mod factor;
 pub mod limits;
 pub mod serving;
 pub mod watch;
@@ -27,6 +29,7 @@ mod stop;
 
 pub use about::About;
 pub use activity::Activity;
+pub use factor::Evidence;
 pub use live::{Change, EndSession, LiveEntry, LiveSession, LiveSessions, Participant, Served};
 pub use record::{How, Record, Unrecordable};
 pub use roster::{NotEntered, Patience, Place, Roster};

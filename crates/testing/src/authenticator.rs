@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 
 const USER_PRESENT: u8 = 0x01;
 const USER_VERIFIED: u8 = 0x04;
+const BACKUP_ELIGIBLE: u8 = 0x08;
+const BACKED_UP: u8 = 0x10;
 const ATTESTED: u8 = 0x40;
 /// COSE's number of ECDSA with P-256 (RFC 9053 §2.1).
 const ES256: i64 = -7;
@@ -24,6 +26,8 @@ pub struct Authenticator {
     pub origin: String,
     /// Whether it verifies its user.
     pub verifies: bool,
+    /// Whether it copies its passkeys to other devices of its user, and says so.
+    pub copies: bool,
 }
 
 fn head(major: u8, number: usize) -> Vec<u8> {
@@ -79,6 +83,7 @@ impl Authenticator {
             counter: 0,
             origin: origin.to_owned(),
             verifies: true,
+            copies: false,
         }
     }
 
@@ -92,6 +97,7 @@ impl Authenticator {
     fn data(&self, rp_id: &str, attested: &[u8]) -> Vec<u8> {
         let mut flags = USER_PRESENT;
         flags |= if self.verifies { USER_VERIFIED } else { 0 };
+        flags |= if self.copies { BACKUP_ELIGIBLE | BACKED_UP } else { 0 };
         flags |= if attested.is_empty() { 0 } else { ATTESTED };
         let mut out = hash::sha256(rp_id.as_bytes()).to_vec();
         out.push(flags);

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::decidable::{AccountError, Decidable, Seeker};
+use super::decidable::{AccountError, Decidable, Seeker, show_factor};
 use super::engine::{Policies, Question, granting};
 use super::explaining::{show_span, unfit_labels};
 use super::merged::Merged;
 use crate::database::{Database, DatabaseAccount, DatabaseOptions, DatabaseUserMode, check_name};
+use crate::factor::SessionTarget;
 use crate::limits::{Limits, RecordAt};
 use crate::role::{NameMatcher, Role};
 use crate::{Identity, Kind, Principal, Traits, UserName};
@@ -40,6 +41,14 @@ impl DatabaseChoices {
 impl Decidable for Database {
     fn act(&self, account: &DatabaseAccount) -> String {
         format!("use the database {} as {} with {}", self.name, shown(&account.user), shown(&account.name))
+    }
+
+    fn session_target(&self, account: &DatabaseAccount) -> SessionTarget {
+        SessionTarget {
+            account: Some(account.user.clone()),
+            db_name: Some(account.name.clone()),
+            ..SessionTarget::any(Kind::Database, self.name.as_str())
+        }
     }
 
     fn question(&self, seeker: &Seeker<'_>, account: &DatabaseAccount) -> Question<'_> {
@@ -110,6 +119,9 @@ impl Decidable for Database {
             format!("max_db_sessions {}", options.max_sessions),
             format!("db_unseen_sql {}", if options.refuse_unseen { "refused" } else { "allowed" }),
         ]
+        .into_iter()
+        .chain(show_factor(&limits.factor))
+        .collect()
     }
 }
 

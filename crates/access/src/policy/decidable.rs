@@ -6,6 +6,7 @@ use super::engine::{Combination, Policies, Question, Weighed};
 use super::explaining::{show_span, unfit_labels};
 use super::merged::Merged;
 use crate::database::NameError;
+use crate::factor::{FactorRule, SessionFactor, SessionTarget};
 use crate::limits::Limits;
 use crate::role::Role;
 use crate::{Identity, Lock, Resource, Traits, UserName};
@@ -62,6 +63,11 @@ pub trait Decidable: Resource {
     /// What a session with it is, after "may": "log in as root on web-1".
     fn act(&self, _: &Self::Account) -> String {
         format!("use the {} {}", self.kind().row().word, self.name())
+    }
+
+    /// Which session a second factor is proven for.
+    fn session_target(&self, _: &Self::Account) -> SessionTarget {
+        SessionTarget::any(self.kind(), self.name())
     }
 
     /// What Cedar is asked.
@@ -130,5 +136,19 @@ pub trait Decidable: Resource {
             format!("disconnect_expired_cert {}", limits.disconnect_expired_cert),
             format!("device_trust {}", limits.device_trust.as_str()),
         ]
+        .into_iter()
+        .chain(show_factor(&limits.factor))
+        .collect()
     }
+}
+
+/// The second factor before each session, for people; nothing where none is demanded.
+pub(super) fn show_factor(rule: &FactorRule) -> Vec<String> {
+    if rule.factor == SessionFactor::No {
+        return Vec::new();
+    }
+    vec![
+        format!("require_session_mfa {}", rule.factor.as_str()),
+        format!("session_mfa_ttl {}", crate::yaml::show(rule.grace)),
+    ]
 }

@@ -6,10 +6,11 @@ use super::decidable::{Decidable, Seeker};
 use super::engine::{Policies, granting, no_role_allows};
 use super::explaining::{Explanation, show_labels};
 use super::merged::Merged;
+use crate::factor::{FactorDemand, FactorRule};
 use crate::permit::Permit;
 use crate::refusal::Refusal;
 use crate::role::{Role, TraitRef};
-use crate::{Identity, Lock, Principal};
+use crate::{Identity, Lock, Principal, RoleName};
 
 impl Policies {
     /// The decision: may this identity use this resource as this account, now?
@@ -62,11 +63,20 @@ impl Policies {
             user: name.clone(),
             resource: resource.id(),
             account: account.clone(),
+            factor: FactorDemand::of(limits.factor, || resource.session_target(account)),
             limits,
             options: resource.options(&seeker, &granting, &merged, account),
             rule: weighed.rules.into_iter().next().unwrap_or_default(),
             valid_until: identity.valid_before,
         })
+    }
+
+    /// The strictest second factor that any of these roles or the cluster demands of sessions, and the shortest time.
+    #[must_use]
+    pub fn strictest_factor(&self, roles: &[RoleName]) -> FactorRule {
+        let combination = self.combination(roles);
+        let options = combination.roles.iter().map(|role| &role.role.options);
+        Merged::of(options, &self.sessions.options).limits().factor
     }
 
     /// Why an identity may or may not use a resource as an account, with everything that was weighed.

@@ -6,6 +6,7 @@ use time::OffsetDateTime;
 
 use super::engine::{Combination, Policies, Question, Weighed, granting};
 use super::merged::Merged;
+use crate::factor::{FactorDemand, SessionTarget};
 use crate::join::{JoinMode, JoinPermit};
 use crate::refusal::Refusal;
 use crate::role::Role;
@@ -138,6 +139,7 @@ impl Policies {
                 node: node.id,
                 rule: rule.unwrap_or_default(),
                 valid_until: identity.valid_before,
+                factor: FactorDemand::of(self.strictest_factor(roles), || SessionTarget::join(node.id)),
             }),
             (false, Some(rule)) => Err(refuse("a role denies it", Some(rule))),
             (false, None) => Err(refuse("no role allows it (allow.join_sessions)", None)),

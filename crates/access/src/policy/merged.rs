@@ -1,6 +1,7 @@
 //! What the options of several roles and the session policy of the cluster are together.
 
 use crate::database::DatabaseOptions;
+use crate::factor::{FactorRule, SessionFactor};
 use crate::limits::{Limits, RecordPolicy};
 use crate::node::{Forwarding, SshOptions};
 use crate::options::{
@@ -14,15 +15,17 @@ use crate::options::{
 pub struct Merged<'o> {
     said: Options,
     cluster: &'o Options,
+    factor: FactorRule,
 }
 
 impl<'o> Merged<'o> {
     pub(crate) fn of(granting: impl Iterator<Item = &'o Options>, cluster: &'o Options) -> Self {
-        let mut said = Options::default();
+        let (mut said, mut rule) = (Options::default(), factor(cluster, cluster));
         for one in granting {
             said.tighten(one);
+            rule = rule.and(factor(one, cluster));
         }
-        Self { said, cluster }
+        Self { said, cluster, factor: rule }
     }
 
     /// What is said of one option, by the roles or else by the cluster.
@@ -38,6 +41,7 @@ impl<'o> Merged<'o> {
             client_idle_timeout: self.get(|one| one.client_idle_timeout),
             max_session_duration: self.get(|one| one.max_session_duration),
             disconnect_expired_cert: self.get(|one| one.disconnect_expired_cert).unwrap_or(false),
+            factor: self.factor,
             device_trust: self.get(|one| one.device_trust).unwrap_or_default(),
         }
     }
@@ -75,6 +79,17 @@ impl<'o> Merged<'o> {
     }
 }
 
+/// The second factor that one role demands, or the cluster of itself. What it leaves open of the time, the cluster says.
+fn factor(options: &Options, cluster: &Options) -> FactorRule {
+    match options.require_session_mfa.unwrap_or_default() {
+        SessionFactor::No => FactorRule::default(),
+        factor => {
+            let grace = options.session_mfa_ttl.or(cluster.session_mfa_ttl).unwrap_or_default();
+            FactorRule { factor, grace }
+        }
+    }
+}
+
 impl Options {
     /// Whether these limits are no looser than others, of what a cluster's policy leaves to both.
     pub(crate) fn within(&self, other: &Self, cluster: &Self) -> bool {
@@ -96,6 +111,8 @@ impl Options {
             device_trust: Some(limits.device_trust),
             max_sessions: Some(ssh.max_sessions),
             require_login_word: Some(ssh.require_login_word),
+            require_session_mfa: Some(limits.factor.factor),
+            session_mfa_ttl: Some(limits.factor.grace),
             create_db_user_mode: Some(databases.user_mode),
             record_db_parameters: Some(databases.record_parameters),
             db_statement_bytes: Some(databases.statement_bytes),

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::decidable::{Decidable, Seeker};
+use super::decidable::{Decidable, Seeker, show_factor};
 use super::engine::{Combination, Policies, Question};
 use super::explaining::{show_span, unfit_labels};
 use super::merged::Merged;
+use crate::factor::SessionTarget;
 use crate::limits::Limits;
 use crate::node::SshOptions;
 use crate::role::{LoginMatcher, Role, TraitRef};
@@ -14,6 +15,10 @@ use crate::{Identity, Kind, Lock, Login, Node, Principal, Traits};
 impl Decidable for Node {
     fn act(&self, login: &Login) -> String {
         format!("log in as {login} on {}", self.name)
+    }
+
+    fn session_target(&self, login: &Login) -> SessionTarget {
+        SessionTarget::node(self.id, login)
     }
 
     fn question(&self, _: &Seeker<'_>, login: &Login) -> Question<'_> {
@@ -80,6 +85,7 @@ impl Decidable for Node {
         if options.require_login_word {
             shown.push("require_login_word true".to_owned());
         }
+        shown.extend(show_factor(&limits.factor));
         shown
     }
 }

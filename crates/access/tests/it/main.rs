@@ -16,6 +16,7 @@ mod attacks;
 mod databases;
 mod decide;
 mod docs;
+mod factors;
 mod listed;
 mod people;
 mod role_errors;

@@ -173,7 +173,8 @@ impl Workbench {
         let job = Job::new(&self.authority, kind, now, ttl)?.of_login(self.identity.login_id);
         match (subject, kind) {
             (Subject::Ssh(line), CertificateKind::User) => {
-                user_ssh(&job, &self.identity, &ssh::subject_key(line)?, &SshOptions::default()).map(drop)
+                user_ssh(&job, &self.identity, &ssh::subject_key(line)?, &SshOptions::default(), None)
+                    .map(drop)
             }
             (Subject::Tls(spki), CertificateKind::User) => {
                 user_tls(&job, &self.identity, &tls_key(spki)?, extension::Mark::default()).map(drop)

@@ -27,6 +27,7 @@ pub use host::{
 };
 pub use proxied::issue_proxied;
 pub use token::{TokenSubject, issue_jwt, issue_jwt_svid, issue_oidc};
+pub(crate) use user::issue_pair;
 pub use user::{
     Serials, SshOptions, UserCertificates, UserKind, issue_openssh_user, issue_user, issue_user_as,
 };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sallyport_access::{HostId, Identity, Principal};
+use sallyport_access::{HostId, Identity, Principal, SessionProof};
 use sallyport_sal::PublicKey;
 use ssh_key::public::KeyData;
 use time::{Duration, OffsetDateTime};
@@ -112,11 +112,30 @@ pub fn issue_user_as(
     ttl: Duration,
     options: &SshOptions,
 ) -> Result<UserCertificates, CaError> {
+    let keys = (ssh_public_key, tls_spki);
+    issue_pair(kind, authority, identity, keys, (now, ttl), options, None)
+}
+
+/// Both certificates of a user, with what was proven for sessions.
+pub(crate) fn issue_pair(
+    kind: UserKind,
+    authority: &Authority,
+    identity: &Identity,
+    (ssh_public_key, tls_spki): (&str, &[u8]),
+    (now, ttl): (OffsetDateTime, Duration),
+    options: &SshOptions,
+    session: Option<&SessionProof>,
+) -> Result<UserCertificates, CaError> {
     let job = Job::new(authority, kind.certificate(), now, ttl)?.of_login(identity.login_id);
     let ssh_key = ssh::subject_key(ssh_public_key)?;
     let tls_key = tls_key(tls_spki)?;
-    let (ssh_serial, ssh) = user_ssh(&job, identity, &ssh_key, options)?;
-    let mark = extension::Mark { renewable: kind == UserKind::Bot, via: None, device: identity.device };
+    let (ssh_serial, ssh) = user_ssh(&job, identity, &ssh_key, options, session)?;
+    let mark = extension::Mark {
+        renewable: kind == UserKind::Bot,
+        via: None,
+        session: session.cloned(),
+        device: identity.device,
+    };
     let tls = user_tls(&job, identity, &tls_key, mark)?;
     Ok(UserCertificates {
         ssh: ssh.line,
@@ -135,11 +154,19 @@ pub(super) fn user_ssh(
     identity: &Identity,
     key: &KeyData,
     options: &SshOptions,
+    session: Option<&SessionProof>,
 ) -> Result<(u64, SshCertificate), CaError> {
     let (name, logins) = person(job.authority, identity)?;
     let mut extensions = ssh::identity_extensions(job.cluster(), identity.login_id, &identity.principal)?;
     extensions.extend(identity.device.map(|device| ssh::device_extension(&device)));
     extensions.extend(permissions(options));
+    if let Some(session) = session {
+        let text = serde_json::to_string(session).map_err(|error| CaError::Encode {
+            what: "what was proven for sessions",
+            reason: error.to_string(),
+        })?;
+        extensions.insert(ssh::SESSION_FACTOR.to_owned(), text);
+    }
     let principals = if logins.is_empty() { vec![ssh::NO_LOGIN.to_owned()] } else { logins.clone() };
     let (serial, mut certificate) = job.ssh(key, name, &principals, &extensions)?;
     certificate.issued.names = logins;

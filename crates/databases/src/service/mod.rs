@@ -42,7 +42,7 @@ use self::pace::Pace;
 pub use self::ports::{Credentials, CredentialsError, Directory};
 pub use self::probe::probe;
 use self::running::{Entry, Sessions};
-pub use self::session::not_end_to_end;
+pub use self::session::{factor_missing, not_end_to_end};
 pub use self::shared::Settings;
 use self::shared::{Io, STOPPING, Shared};
 use self::users::Users;

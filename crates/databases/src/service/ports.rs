@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use sallyport_access::{Database, DatabaseAccount, DatabaseName, DatabasePermit, Identity, Refusal};
+use sallyport_session::factor::{Factors, NoFactors};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio_rustls::rustls::ClientConfig;
@@ -27,6 +28,11 @@ pub trait Directory: Send + Sync {
         account: &DatabaseAccount,
         now: OffsetDateTime,
     ) -> Result<DatabasePermit, Refusal>;
+
+    /// What knows which second factors are proven. Default: none ever is, and no session begins whose permit demands one.
+    fn factors(&self) -> &dyn Factors {
+        &NoFactors
+    }
 
     /// A counter that changes whenever a decision may have. Live sessions are decided upon anew then.
     fn changes(&self) -> watch::Receiver<u64>;

@@ -7,7 +7,8 @@ use sallyport_access::{DatabaseAccount, DatabaseName, DatabasePermit};
 use sallyport_audit::recording::database::DatabaseFrame;
 use sallyport_audit::recording::{Body, Exit, SessionMetadata};
 use sallyport_audit::{Code, Event, PHASE};
-use sallyport_session::{About, Activity, How, LiveEntry, LiveSession, NotEntered, Record, Stop};
+use sallyport_session::factor::{Missing, Shown};
+use sallyport_session::{About, Activity, Evidence, How, LiveEntry, LiveSession, NotEntered, Record, Stop};
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
@@ -144,7 +145,21 @@ where
             return None;
         }
     };
-    let about = about(shared, asked, &wanted.permit, &startup);
+    let shown = || Ok(Shown::Tls(asked.proof.clone()));
+    let factors = shared.settings.directory.factors();
+    let gathered = Evidence::gather(wanted.permit.factor(), factors, shown, asked.client.parse().ok()).await;
+    let evidence = match gathered {
+        Ok(evidence) => evidence,
+        Err(missing) => {
+            opening.record("error.type", missing.reason());
+            let refusal = factor_missing(&missing);
+            let event = refused(shared, asked, &user, &name).message(refusal.message.as_str());
+            shared.settings.sink.emit(event.field("reason", missing.reason()));
+            part(client, &refusal.to_bytes()).await;
+            return None;
+        }
+    };
+    let about = about(shared, asked, &wanted.permit, &startup, &evidence);
     let sink = Arc::clone(&shared.settings.sink);
     let options = wanted.permit.options();
     // Before anything is asked of the server, and held until its process is gone.
@@ -357,6 +372,12 @@ fn too_many(wanted: &Wanted) -> Refusal {
     )
 }
 
+/// What a client reads that has to prove a second factor first.
+#[must_use]
+pub fn factor_missing(missing: &Missing) -> Refusal {
+    Refusal::new(SqlState::InvalidAuthorization, missing.to_string())
+}
+
 /// What a client reads whose TLS ends at a proxy where a role demands that it ends at the agent.
 #[must_use]
 pub fn not_end_to_end(database: &DatabaseName) -> Refusal {
@@ -369,7 +390,13 @@ pub fn not_end_to_end(database: &DatabaseName) -> Refusal {
     Refusal::new(SqlState::InvalidAuthorization, message).hint(hint)
 }
 
-fn about(shared: &Shared, asked: &Asked, permit: &DatabasePermit, startup: &Startup) -> About {
+fn about(
+    shared: &Shared,
+    asked: &Asked,
+    permit: &DatabasePermit,
+    startup: &Startup,
+    evidence: &Evidence,
+) -> About {
     let metadata = SessionMetadata {
         session_id: asked.session,
         cluster: shared.settings.cluster.clone(),
@@ -386,7 +413,7 @@ fn about(shared: &Shared, asked: &Asked, permit: &DatabasePermit, startup: &Star
         application: startup.parameter("application_name").map(str::to_owned),
     };
     // The agent sees the proxy's tunnel, and no client.
-    About::new(metadata).told_by_proxy(true).with("db_name", permit.db_name())
+    About::new(metadata, evidence).told_by_proxy(true).with("db_name", permit.db_name())
 }
 
 fn refused(shared: &Shared, asked: &Asked, user: &str, name: &str) -> Event {

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use data_encoding::HEXLOWER;
 use metrics::counter;
 use parking_lot::Mutex;
@@ -95,7 +96,8 @@ impl Endpoints {
                 counter!("sallyport_node_connections_total", "door" => "native").increment(1);
                 let accepted = Box::pin(self.prove(stream, client));
                 let Some((accepted, identity)) = accepted.await else { return };
-                let login = NativeLogin { proof: fingerprint(&accepted), identity };
+                let certificate = certificate(&accepted);
+                let login = NativeLogin { proof: fingerprint(&accepted), identity, certificate };
                 // A minute of difference between clocks is forgiven here as everywhere.
                 let until = login.identity.valid_before + SKEW_ALLOWANCE;
                 let early = self.early(&login.identity, accepted.is_resumed());
@@ -181,6 +183,11 @@ impl Endpoints {
 }
 
 /// What a certificate is called where it is refused.
+/// The client's certificate, as it was presented.
+fn certificate<S>(accepted: &Accepted<S>) -> Bytes {
+    accepted.certificates().first().map(|leaf| Bytes::copy_from_slice(leaf)).unwrap_or_default()
+}
+
 fn fingerprint<S>(accepted: &Accepted<S>) -> String {
     accepted.certificates().first().map(|leaf| HEXLOWER.encode(&sha256(leaf))).unwrap_or_default()
 }

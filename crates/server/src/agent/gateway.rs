@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use sallyport_access::{HostId, NodeKind, NodeName};
 use sallyport_audit::{Code, Event, Sink};
+use sallyport_session::Evidence;
+use sallyport_session::factor::Factors;
 use sallyport_ssh::BoxedStream;
 use sallyport_wire::stream_header::ServerTarget;
 use sallyport_wire::tunnel;
@@ -17,6 +19,7 @@ use tokio::io::copy_bidirectional_with_sizes;
 use tracing::{debug, info};
 
 use crate::member::cluster_cache::ClusterCache;
+use crate::member::session_factors::demand_of;
 use crate::proxy::nodes::permit;
 use crate::proxy::watcher::{Session, Watcher};
 use crate::reach::{ReachError, reach};
@@ -45,6 +48,7 @@ pub(crate) struct Gateway {
     pub(crate) name: NodeName,
     pub(crate) view: Arc<ClusterCache>,
     pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) factors: Arc<dyn Factors>,
 }
 
 impl Gateway {
@@ -89,13 +93,21 @@ impl Gateway {
                     .emit(event(node.name.as_str()).message(format!("the user's certificate: {reason}")));
                 NotOpened::NotProven { agent: own.clone(), reason }
             })?;
-        let _permit = permit(&self.view, &identity, node, asked.login.as_ref(), now).map_err(|refusal| {
+        let permit = permit(&self.view, &identity, node, asked.login.as_ref(), now).map_err(|refusal| {
             let (public, internal) = match &refusal {
                 Some(refusal) => (refusal.public_message(), refusal.to_string()),
                 None => ("no role of yours allows this".to_owned(), "not a user".to_owned()),
             };
             self.sink.emit(event(node.name.as_str()).user(identity.display_name()).message(internal));
             NotOpened::Refused(public)
+        })?;
+        let demand = demand_of(&self.view, &identity, node, (&permit, asked.login.as_ref()));
+        let shown = || user_certificate::shown(&asked.proof);
+        let gathered = Evidence::gather(demand.as_ref(), &*self.factors, shown, Some(client)).await;
+        gathered.map_err(|missing| {
+            let event = event(node.name.as_str()).user(identity.display_name());
+            self.sink.emit(event.message(missing.to_string()).field("reason", missing.reason()));
+            NotOpened::Refused(missing.to_string())
         })?;
         let reached = reach(&server.address).await;
         let stream = reached.map_err(|reason| NotOpened::NotReached { agent: own.clone(), reason })?;

@@ -40,6 +40,7 @@ use crate::local_authority::LocalAuthority;
 use crate::member::authority_client::Route;
 use crate::member::host::certificates;
 use crate::member::joining::{Membership, load_or_issue, load_or_join};
+use crate::member::session_factors::AuthorityFactors;
 use crate::member::spool::Spool;
 use crate::member::starting::{self, Member};
 
@@ -217,6 +218,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         view: Arc::clone(&view),
         sink: Arc::new(spool.clone()),
         sightings: member.sightings.clone(),
+        factors: AuthorityFactors::new(client.clone(), &view),
         stop: stop.clone(),
         tasks: tasks.clone(),
     })?;
@@ -243,6 +245,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         sink: Arc::new(spool.clone()),
         recorders: node.recorders(),
         live: node.live(),
+        factors: AuthorityFactors::new(client.clone(), &view),
     });
     let (found, found_health) = watch::channel(health::Found::new());
     let served = {
@@ -265,6 +268,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         resources: section.resources.clone(),
         health: found_health,
     };
+    let factors = AuthorityFactors::new(client.clone(), &view);
     tasks.spawn(heartbeat::run(client, description, stop.clone()));
     let dialling = Dialling {
         proxy,
@@ -274,6 +278,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
             name: identity.name.clone(),
             view: Arc::clone(&view),
             sink: Arc::new(spool.clone()),
+            factors: Arc::new(factors),
         },
         databases: Some(databases.clone()),
         resources: Some(resources.clone()),

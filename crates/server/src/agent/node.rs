@@ -27,6 +27,7 @@ use crate::member::client_sightings::Sightings;
 use crate::member::cluster_cache::ClusterCache;
 use crate::member::directory::Known;
 use crate::member::host::{Credentials, certificates};
+use crate::member::session_factors::AuthorityFactors;
 
 /// What the SSH server starts from.
 pub(crate) struct Start<'a> {
@@ -41,6 +42,7 @@ pub(crate) struct Start<'a> {
     pub(crate) view: Arc<ClusterCache>,
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) sightings: Sightings,
+    pub(crate) factors: AuthorityFactors,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: Tasks,
 }
@@ -145,7 +147,13 @@ impl SshNode {
             config.helper = Helper { program: program.clone(), ..Helper::default() };
         }
         let (own, node) = (start.own.id, Arc::new(start.own));
-        let directory = Known { view: Arc::clone(&start.view), node, host: own, sightings: start.sightings };
+        let directory = Known {
+            view: Arc::clone(&start.view),
+            node,
+            host: own,
+            sightings: start.sightings,
+            factors: start.factors,
+        };
         let sink = Arc::clone(&start.sink);
         let server = NodeServer::new(
             config,

@@ -41,6 +41,7 @@ mod rotation;
 mod scim;
 mod secrets;
 mod services;
+mod session_factors;
 mod sessions;
 mod sso;
 mod storage;

@@ -36,6 +36,7 @@
 //! Factors             what users prove themselves with besides passwords
 //! Accounts            -> Journal Delegation Policy Identities Logins Issuance IssuedList Factors Devices
 //! Challenges          -> Journal Policy Identities Factors Accounts   what is proven at pages
+//! SessionFactors      -> Journal Gate Policy Identities Issuance HostRegistry DatabaseRegister Catalogue Factors Accounts Challenges
 //! CertificateRegister -> Journal Delegation Policy Identities Issuance IssuedList HostRegistry
 //! Provisioning        -> Journal Gate Delegation Policy Identities Logins        what SCIM clients say
 //! Connectors          -> Journal Delegation Policy Identities Logins Accounts Provisioning    single sign-on
@@ -105,6 +106,8 @@ use crate::authority::resources::writing::Resources;
 use crate::authority::rotation::confirmations::Confirmations;
 use crate::authority::rotation::steps::Rotations;
 use crate::authority::scim::provisioning::Provisioning;
+use crate::authority::session_factors::asked::SessionFactors;
+use crate::authority::session_factors::targets::Targets;
 use crate::authority::sessions::running::LiveSessions;
 use crate::authority::sso::connectors::Connectors;
 use crate::authority::sso::pages::SsoPages;
@@ -279,6 +282,17 @@ impl Services {
             &accounts,
             &stop,
         );
+        let session_factors = SessionFactors::new(
+            &store,
+            &journal,
+            &gate,
+            &identities,
+            &issuance,
+            &factors,
+            &accounts,
+            &challenges,
+            Targets::new(&gate, &policy, &registry, &databases, &catalogue),
+        );
         let certificates = CertificateRegister::new(
             &config,
             &store,
@@ -441,7 +455,11 @@ impl Services {
                 journal: Arc::clone(&journal),
                 challenges: Arc::clone(&challenges),
             },
-            session_factors: session_factors_api::Service { gate: Arc::clone(&gate) },
+            session_factors: session_factors_api::Service {
+                gate: Arc::clone(&gate),
+                journal: Arc::clone(&journal),
+                factors: Arc::clone(&session_factors),
+            },
             web: web::Service {
                 gate: Arc::clone(&gate),
                 journal: Arc::clone(&journal),

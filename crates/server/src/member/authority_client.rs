@@ -20,6 +20,7 @@ use sallyport_wire::v1::databases_client::DatabasesClient;
 use sallyport_wire::v1::fleet_client::FleetClient;
 use sallyport_wire::v1::provisioning_client::ProvisioningClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
+use sallyport_wire::v1::session_factors_client::SessionFactorsClient;
 use sallyport_wire::v1::web_client::WebClient;
 use tonic::body::Body;
 use tonic::codegen::Service;
@@ -186,6 +187,11 @@ impl AuthorityClient {
     /// The service for administration, of which hosts may use little.
     pub(crate) fn admin(&self) -> AdminClient<Telling> {
         AdminClient::new(self.channel())
+    }
+
+    /// What is proven for sessions.
+    pub(crate) fn session_factors(&self) -> SessionFactorsClient<Telling> {
+        SessionFactorsClient::new(self.channel())
     }
 
     /// The service for browsers at a proxy's pages.

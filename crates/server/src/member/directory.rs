@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use sallyport_access::{HostId, Lock, Node, Policies};
 use sallyport_ca::Trust;
+use sallyport_session::factor::Factors;
 use sallyport_ssh::capabilities::Sighting;
 use sallyport_ssh::node::Directory;
 use tokio::sync::watch;
 
 use crate::member::client_sightings::Sightings;
 use crate::member::cluster_cache::ClusterCache;
+use crate::member::session_factors::AuthorityFactors;
 
 /// The view of one node.
 #[derive(Debug)]
@@ -21,6 +23,7 @@ pub(crate) struct Known {
     /// The host that serves it: the node itself, or the proxy before it.
     pub(crate) host: HostId,
     pub(crate) sightings: Sightings,
+    pub(crate) factors: AuthorityFactors,
 }
 
 impl Directory for Known {
@@ -47,6 +50,10 @@ impl Directory for Known {
 
     fn changes(&self) -> watch::Receiver<u64> {
         self.view.changes()
+    }
+
+    fn factors(&self) -> &dyn Factors {
+        &self.factors
     }
 
     fn saw(&self, sighting: Sighting) {

@@ -10,6 +10,7 @@ pub(crate) mod host;
 pub(crate) mod host_keys;
 pub(crate) mod joining;
 pub(crate) mod reporting;
+pub(crate) mod session_factors;
 pub(crate) mod spool;
 pub(crate) mod starting;
 pub(crate) mod watching;

@@ -66,6 +66,7 @@ use crate::member::authority_client::Route;
 use crate::member::cluster_cache::ClusterCache;
 use crate::member::host::certificates;
 use crate::member::joining::{Membership, load_or_issue, load_or_join};
+use crate::member::session_factors::AuthorityFactors;
 use crate::member::spool::Spool;
 use crate::member::starting::{self, Member};
 use crate::sessions::Sessions;
@@ -237,6 +238,7 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         sessions: sessions.clone(),
         sink: Arc::new(spool.clone()),
         stopping: drain.clone(),
+        factors: AuthorityFactors::new(client.clone(), &view),
     };
     let nodes = Nodes { opener: opener.clone(), recording: Arc::clone(&recording) };
     let limits = &section.limits;

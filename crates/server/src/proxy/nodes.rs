@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sallyport_access::labels::HOST_PREFIX;
-use sallyport_access::{Identity, Login, Node, NodeKind, Permit, Principal, Refusal};
+use sallyport_access::{FactorDemand, Identity, Login, Node, NodeKind, Permit, Principal, Refusal};
 use sallyport_audit::{Code, Event};
 use sallyport_ssh::agent::UserAgent;
 use sallyport_ssh::node::JOIN_LOGIN;
@@ -18,6 +18,7 @@ use super::recording_proxy::{Enters, RecordingProxy, records_here};
 use super::servers::{DialError, header};
 use super::upstream::Upstream;
 use crate::member::cluster_cache::{ClusterCache, Resolved};
+use crate::member::session_factors::demand_of;
 
 /// Candidates that are told when a name is ambiguous, and labels of each.
 const MOST_CANDIDATES: usize = 10;
@@ -101,6 +102,19 @@ impl Asks for NodeAsked<'_> {
                 }
             }
         })
+    }
+
+    fn demand(
+        &self,
+        client: &ClientContext,
+        node: &Arc<Node>,
+        pass: &Pass,
+        opener: &Opener,
+    ) -> Option<FactorDemand> {
+        match pass {
+            Pass::Join(permit) => permit.factor().cloned(),
+            Pass::Login(permit) => demand_of(&opener.view, &client.identity, node, (permit, self.login)),
+        }
     }
 
     fn place(&self, _: &Pass, _: &Opener) -> Result<(), DialError> {

@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use metrics::{counter, histogram};
-use sallyport_access::{Decidable, HostId, Identity, Permit, Refusal};
+use sallyport_access::{Decidable, FactorDemand, HostId, Identity, Permit, Refusal};
 use sallyport_audit::{Code, Event, PHASE, Sink};
+use sallyport_session::Evidence;
+use sallyport_session::factor::Missing;
 use sallyport_wire::stream_header::UserCertificate;
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +19,9 @@ use tracing::{Span, info, info_span, instrument};
 
 use super::hub::Hub;
 use crate::member::cluster_cache::ClusterCache;
+use crate::member::session_factors::AuthorityFactors;
 use crate::sessions::{SessionGuard, Sessions};
+use crate::user_certificate;
 
 /// Characters of a name in DNS.
 const LONGEST_TARGET: usize = 253;
@@ -64,6 +68,15 @@ pub(crate) trait Asks: Sync {
         now: OffsetDateTime,
     ) -> Result<Self::Permit, Self::Error>;
 
+    /// Which second factor has to be proven before it is opened.
+    fn demand(
+        &self,
+        client: &ClientContext,
+        found: &Self::Found,
+        permit: &Self::Permit,
+        opener: &Opener,
+    ) -> Option<FactorDemand>;
+
     /// Takes a place, where its kind has a bound of its own.
     fn place(&self, permit: &Self::Permit, opener: &Opener) -> Result<Self::Place, Self::Error>;
 
@@ -101,6 +114,9 @@ pub(crate) trait Refused: Send {
 
     /// Only users have sessions.
     fn no_user() -> Self;
+
+    /// A second factor has to be proven first.
+    fn factor(missing: Missing) -> Self;
 
     /// A stable word for metrics, traces and events.
     fn reason(&self) -> &'static str;
@@ -153,6 +169,7 @@ pub(crate) struct Opener {
     pub(crate) sink: Arc<dyn Sink>,
     /// The proxy takes nothing new.
     pub(crate) stopping: CancellationToken,
+    pub(crate) factors: AuthorityFactors,
 }
 
 impl std::fmt::Debug for Opener {
@@ -235,6 +252,10 @@ impl Opener {
         let deciding = info_span!(target: PHASE, parent: opening, "decision");
         let found = asks.find(client, self)?;
         let permit = asks.decide(client, &found, self, now)?;
+        let demand = asks.demand(client, &found, &permit, self);
+        let shown = || user_certificate::shown(&client.certificate);
+        let gathered = Evidence::gather(demand.as_ref(), &self.factors, shown, Some(client.address)).await;
+        gathered.map_err(A::Error::factor)?;
         let user = client.identity.user().ok_or_else(A::Error::no_user)?;
         let place = asks.place(&permit, self)?;
         let counted = self.sessions.begin(user).map_err(|too_many| A::Error::too_many(too_many.bound))?;

@@ -49,6 +49,7 @@ use crate::member::client_sightings::Sightings;
 use crate::member::cluster_cache::ClusterCache;
 use crate::member::directory::Known;
 use crate::member::host::certificates;
+use crate::member::session_factors::AuthorityFactors;
 use crate::tasks;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -330,6 +331,7 @@ impl RecordingProxy {
                     node: Arc::clone(node),
                     host: self.host,
                     sightings: self.sightings.clone(),
+                    factors: AuthorityFactors::new(self.client.clone(), &self.view),
                 };
                 let config = NodeConfig::default();
                 NodeServer::among(

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use sallyport_access::{Login, Node, OpenSshServer, Refusal, UserName};
+use sallyport_session::factor::Missing;
 use sallyport_ssh::BoxedStream;
 use sallyport_wire::stream_header::{Carries, ServerTarget, StreamHeader};
 use tracing::Span;
@@ -23,6 +24,9 @@ pub(crate) enum DialError {
     /// The peer: the roles or a lock say no.
     #[error("{}", .0.public_message())]
     Refused(Refusal),
+    /// The peer: a second factor has to be proven first.
+    #[error("{0}")]
+    Factor(Missing),
     /// The peer: hosts have no sessions.
     #[error("hosts do not open sessions; log in as a user")]
     NoUser,
@@ -65,8 +69,13 @@ impl Refused for DialError {
         Self::NoUser
     }
 
+    fn factor(missing: Missing) -> Self {
+        Self::Factor(missing)
+    }
+
     fn reason(&self) -> &'static str {
         match self {
+            Self::Factor(missing) => missing.reason(),
             Self::Unknown(_) => "unknown_node",
             Self::Ambiguous { .. } => "ambiguous_node",
             Self::Refused(_) => "refused",

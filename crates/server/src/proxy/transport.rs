@@ -35,6 +35,7 @@ use super::servers::DialError;
 use super::upstream::{Upstream, UpstreamError};
 use super::watcher::{Session, Watcher};
 use crate::member::cluster_cache::Resolved;
+use crate::member::session_factors::of_factor;
 use crate::tasks;
 use crate::telemetry;
 
@@ -66,6 +67,7 @@ pub(crate) fn status(error: &DialError) -> Status {
         DialError::Refused(_) | DialError::NotJoinable(_) | DialError::NoUser => {
             Status::permission_denied(message)
         }
+        DialError::Factor(missing) => of_factor(missing),
         DialError::TooMany(_) => Status::resource_exhausted(message),
         DialError::Offline(_)
         | DialError::Server { .. }

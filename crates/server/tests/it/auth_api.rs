@@ -54,6 +54,7 @@ pub(crate) const PROTOS: &[&str] = &[
     include_str!("../../../wire/proto/sallyport/v1/identity.proto"),
     include_str!("../../../wire/proto/sallyport/v1/provisioning.proto"),
     include_str!("../../../wire/proto/sallyport/v1/devices.proto"),
+    include_str!("../../../wire/proto/sallyport/v1/session_factors.proto"),
 ];
 
 /// `Service.Method` of every method in the files.
@@ -158,7 +159,7 @@ pub(crate) const OPEN: [&str; 8] = [
     "Login.Join",
 ];
 /// Give every user their own part of the answer, and no user another's.
-const OWN_PART: [&str; 16] = [
+const OWN_PART: [&str; 20] = [
     "Devices.Enroll",
     "Devices.ListOwn",
     "Factors.List",
@@ -169,6 +170,10 @@ const OWN_PART: [&str; 16] = [
     "Factors.Remove",
     "Factors.MakeRecoveryCodes",
     "Factors.ChangePassword",
+    "SessionFactors.Begin",
+    "SessionFactors.Await",
+    "SessionFactors.Prove",
+    "SessionFactors.Certify",
     "Cluster.ListNodes",
     "Cluster.ListRecordings",
     "Rotation.Follow",
@@ -177,7 +182,8 @@ const OWN_PART: [&str; 16] = [
     "Catalogue.List",
 ];
 /// For nodes. The CAs' public halves are what they watch anyway.
-const FOR_NODES: [&str; 10] = [
+const FOR_NODES: [&str; 11] = [
+    "SessionFactors.Check",
     "Admin.ExportCa",
     "Fleet.RenewHost",
     "Fleet.Watch",
@@ -444,6 +450,14 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Factors.Remove", Event("SP1011I")),
         ("Factors.MakeRecoveryCodes", Event("SP1012I")),
         ("Factors.ChangePassword", Event("SP1009I")),
+        ("SessionFactors.Begin", Event("SP1014I")),
+        ("SessionFactors.Await", Called),
+        ("SessionFactors.Prove", Event("SP1015I")),
+        ("SessionFactors.Certify", Event("SP1100I")),
+        ("SessionFactors.BeginFor", Event("SP1014I")),
+        ("SessionFactors.AwaitFor", Called),
+        ("SessionFactors.ProveFor", Event("SP1015I")),
+        ("SessionFactors.Check", Nothing),
         ("Web.DescribeLogin", Called),
         ("Web.BeginLoginPasskey", Called),
         ("Web.FinishLoginPasskey", Called),

@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use sallyport_access::Identity;
 use sallyport_access::Permit;
 use ssh_key::Certificate;
@@ -21,8 +22,8 @@ use crate::session::{Ended, Input, Kind, Observer, Output, Running, Terminal};
 pub(crate) enum Proof<'a> {
     /// By SSH, with this certificate.
     Ssh(&'a Certificate),
-    /// To the caller that has brought the connection, which then carries no SSH.
-    Native,
+    /// To the caller that has brought the connection, which then carries no SSH: by this certificate, DER.
+    Native(&'a Bytes),
 }
 
 /// Serves those who have been let in.

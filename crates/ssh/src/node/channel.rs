@@ -95,7 +95,10 @@ async fn run(endpoint: ChannelEndpoint, wanted: Wanted, place: &dyn Place, permi
     let Some(recorders) = &server.recorders else {
         return endpoint.refuse("nothing can be recorded here, so nothing runs here").await;
     };
-    let about = About::new(about).told_by_proxy(shared.info.told_by_proxy);
+    let Some(evidence) = shared.evidence() else {
+        return endpoint.refuse("nobody is let in on this connection whose sessions could run here").await;
+    };
+    let about = About::new(about, evidence).told_by_proxy(shared.info.told_by_proxy);
     let (input, sink) = (options.record_input, server.sink.clone());
     let record = match SessionRecord::begin(about, recorders, how, input, sink).await {
         Ok(record) => record,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use sallyport_access::{HostId, Lock, Node, Policies};
 use sallyport_ca::Trust;
+use sallyport_session::factor::{Factors, NoFactors};
 use tokio::sync::watch;
 
 use crate::capabilities::Sighting;
@@ -27,6 +28,11 @@ pub trait Directory: Send + Sync + fmt::Debug {
     }
     /// A counter that changes whenever one of the others does. Live sessions are checked against the locks then.
     fn changes(&self) -> watch::Receiver<u64>;
+    /// What knows which second factors are proven, asked once for a connection whose permit demands one. Default: none ever is, and
+    /// users whose roles demand one do not enter.
+    fn factors(&self) -> &dyn Factors {
+        &NoFactors
+    }
     /// A client has proven who it is, or is gone without. Must not wait: the connection does. Default: not remembered.
     fn saw(&self, _: Sighting) {}
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use sallyport_access::{IdError, Login, Refusal};
 use sallyport_session::Unrecordable;
+use sallyport_session::factor::Missing;
 
 use super::reserved::JOIN_LOGIN;
 use crate::client::ClientError;
@@ -86,6 +87,8 @@ pub(super) enum EntryRefused {
     )]
     NotCertified { login: Login },
     #[error(transparent)]
+    Factor(#[from] Missing),
+    #[error(transparent)]
     Place(#[from] EnterError),
 }
 
@@ -94,7 +97,9 @@ impl EntryRefused {
     pub(super) fn internal(&self) -> (String, Option<&str>) {
         match self {
             Self::Policy(refusal) => (refusal.to_string(), refusal.rule()),
-            Self::NoLogin(_) | Self::NotCertified { .. } | Self::Place(_) => (self.to_string(), None),
+            Self::NoLogin(_) | Self::NotCertified { .. } | Self::Factor(_) | Self::Place(_) => {
+                (self.to_string(), None)
+            }
         }
     }
 }
@@ -108,6 +113,8 @@ pub(super) enum Refused {
     AtEntry(Arc<EntryRefused>),
     #[error("{}", .0.public_message())]
     Policy(#[from] Refusal),
+    #[error(transparent)]
+    Factor(#[from] Missing),
     #[error("the login {JOIN_LOGIN} is for joining sessions, and for nothing else")]
     OnlyJoins,
 }

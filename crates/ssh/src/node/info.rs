@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use bytes::Bytes;
 use sallyport_access::Identity;
 
 /// Where a connection comes from.
@@ -23,4 +24,6 @@ pub struct NativeLogin {
     pub identity: Identity,
     /// What names the proof in the audit log when they are refused: the fingerprint or number of their certificate.
     pub proof: String,
+    /// Their certificate, DER, as it was presented.
+    pub certificate: Bytes,
 }

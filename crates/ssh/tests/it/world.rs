@@ -21,6 +21,7 @@ use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_ca::{Authority, CaKind, HostRequest, SshOptions, Trust};
 use sallyport_sal::custody::{SealedCustody, SealingKey};
 use sallyport_sal::{KeyPurpose, Suite, hpke};
+use sallyport_session::factor::{Answer, Factors, Missing, Proven, Wanted};
 use sallyport_ssh::TransportBy;
 use sallyport_ssh::capabilities::Sighting;
 use sallyport_ssh::node::{ConnectionInfo, Directory, HostIdentity, NodeConfig, NodeServer};
@@ -54,9 +55,34 @@ pub(crate) struct Cluster {
     locks: Mutex<Arc<[Lock]>>,
     changes: watch::Sender<u64>,
     pub(crate) seen: Mutex<Vec<Sighting>>,
+    pub(crate) factors: Proofs,
+}
+
+/// Which second factor is proven, and what was asked.
+#[derive(Debug, Default)]
+pub(crate) struct Proofs {
+    pub(crate) proven: Mutex<Option<&'static str>>,
+    pub(crate) asked: Mutex<Vec<Wanted>>,
+}
+
+impl Factors for Proofs {
+    fn proven(&self, wanted: Wanted) -> Answer<'_> {
+        let demanded = wanted.demand.rule.factor;
+        self.asked.lock().push(wanted);
+        let proven = *self.proven.lock();
+        let answer = proven.map(|name| Proven { factor: name.to_owned() });
+        Box::pin(async move { answer.ok_or(Missing::Unproven(demanded)) })
+    }
 }
 
 impl Cluster {
+    /// Roles other than those of before.
+    pub(crate) fn put_roles(&self, roles: &[String]) {
+        let roles: Vec<Role> = roles.iter().map(|text| Role::parse(text).unwrap()).collect();
+        *self.policies.lock() = Arc::new(Policies::compile(&roles).unwrap());
+        self.changes.send_modify(|change| *change += 1);
+    }
+
     pub(crate) fn trust_now(&self) -> Arc<Trust> {
         self.trust.lock().clone()
     }
@@ -77,6 +103,9 @@ impl Directory for Cluster {
     }
     fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+    fn factors(&self) -> &dyn Factors {
+        &self.factors
     }
     fn saw(&self, sighting: Sighting) {
         self.seen.lock().push(sighting);
@@ -209,6 +238,7 @@ impl World {
             locks: Mutex::new(Arc::from([])),
             changes: watch::channel(0).0,
             seen: Mutex::default(),
+            factors: Proofs::default(),
         });
         let host = identity(suite, &host_ca, &node);
         let mut config = NodeConfig {
@@ -254,6 +284,7 @@ impl World {
             locks: Mutex::new(self.cluster.locks()),
             changes: watch::channel(0).0,
             seen: Mutex::default(),
+            factors: Proofs::default(),
         });
         let recorders = Recorders::open(&self.path("beside"), self.recipient.public()).unwrap();
         let config = NodeConfig { login_records: None, transport: transport(), ..NodeConfig::default() };

@@ -70,7 +70,20 @@ fn logins_databases_and_sessions_are_held_or_not() {
         role("db-all", "{allow: {db_labels: {env: prod}, db_users: [app], db_names: ['*']}}"),
         role("join", "{allow: {join_sessions: [{roles: [dev], modes: [observer]}]}}"),
         role("join-all", "{allow: {join_sessions: [{roles: ['*'], modes: [observer, peer]}]}}"),
+        role("plain", "{allow: {logins: [deploy], node_labels: {env: dev}}}"),
         role("no-root", "{deny: {logins: [root]}}"),
+        role(
+            "proven",
+            "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {require_session_mfa: yes, session_mfa_ttl: 5m}}",
+        ),
+        role(
+            "proven-longer",
+            "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {require_session_mfa: yes, session_mfa_ttl: 10m}}",
+        ),
+        role(
+            "by-hardware",
+            "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {require_session_mfa: hardware}}",
+        ),
         role(
             "from-a-device",
             "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {device_trust: required}}",
@@ -106,6 +119,13 @@ fn logins_databases_and_sessions_are_held_or_not() {
     let tina = user("tina", &["typed"], &[]);
     assert!(holds(&all, &tina, &user("x", &["typed"], &[])));
     assert!(!holds(&all, &tina, &user("x", &["dev-team"], &[])));
+    // Who proves a factor before each session gives no role without, or in which a proof serves longer.
+    let petra = user("petra", &["proven"], &[]);
+    for (theirs, expected) in
+        [("proven", true), ("by-hardware", true), ("proven-longer", false), ("plain", false)]
+    {
+        assert_eq!(holds(&all, &petra, &user("x", &[theirs], &[])), expected, "{theirs}");
+    }
     // Nor does one whose own sessions need a trusted device give a role whose sessions need none.
     let dana = user("dana", &["from-a-device"], &[]);
     assert!(holds(&all, &dana, &user("x", &["from-a-device"], &[])));

@@ -50,6 +50,22 @@ async fn who_may_not_reads_why() {
     assert!(refused(&world, &[("user", "app")]).await.contains("being stopped"));
 }
 
+/// Where no authority can be asked, none is proven.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_session_begins_without_the_factor_that_roles_demand() {
+    let world = World::new("require_session_mfa: yes");
+    world.postgres.sql("create role app login");
+    let text = refused(&world, &[("user", "app"), ("database", "postgres")]).await;
+    assert!(text.starts_with("E 28000 a second factor has to be proven before this session"), "{text}");
+    let event = world.event(Code::DatabaseSessionRefused).await;
+    assert_eq!(event.fields["reason"], "factor_unknown");
+    assert!(world.of(&Code::DatabaseSessionStart).is_empty());
+    world.set("require_session_mfa: no");
+    let parameters = [("user", "app"), ("database", "postgres")];
+    let mut client = Client::hello(&world, &parameters).await;
+    assert!(words(&client.answers().await).starts_with('R'));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_comes_by_a_proxy_needs_a_permit_and_roles_that_let_proxies_see() {
     let world = World::new("");

@@ -23,6 +23,7 @@ use sallyport_databases::postgres::error::{Refusal as Refused, SqlState};
 use sallyport_databases::postgres::startup::CancelKey;
 use sallyport_databases::service::{Asked, Came, ConnectError, Directory, Service, Settings, probe};
 use sallyport_session::LiveSessions;
+use sallyport_session::factor::Factors;
 use sallyport_wire::stream_header::{CancelTarget, PostgresTarget, UserCertificate};
 use sallyport_wire::{alpn, tunnel};
 use time::OffsetDateTime;
@@ -39,6 +40,7 @@ use crate::config::NodeSection;
 use crate::member::authority_client::AuthorityClient;
 use crate::member::cluster_cache::ClusterCache;
 use crate::member::host::Credentials;
+use crate::member::session_factors::AuthorityFactors;
 
 /// How long a database may take to be reached and to accept a login.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -94,8 +96,9 @@ impl AgentDatabases {
             start;
         let passwords = section.pgpass.as_deref().map(PasswordFile::open).transpose()?;
         let credentials =
-            Arc::new(AgentCredentials::new(Arc::clone(&view), client, passwords, section.danger));
-        let known = Known { view, id, name: name.clone() };
+            Arc::new(AgentCredentials::new(Arc::clone(&view), client.clone(), passwords, section.danger));
+        let factors = AuthorityFactors::new(client, &view);
+        let known = Known { view, id, name: name.clone(), factors };
         tasks.spawn(keep_key(Arc::clone(&credentials), known.clone(), stop));
         let service = Service::new(Settings {
             directory: Arc::new(known.clone()),
@@ -316,6 +319,7 @@ struct Known {
     id: HostId,
     /// By its configuration.
     name: NodeName,
+    factors: AuthorityFactors,
 }
 
 impl Known {
@@ -348,6 +352,10 @@ impl Directory for Known {
     ) -> Result<DatabasePermit, Refusal> {
         let (policies, locks) = (self.view.policies(), self.view.locks());
         policies.decide(identity, database, account, &locks, now)
+    }
+
+    fn factors(&self) -> &dyn Factors {
+        &self.factors
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use metrics::counter;
 use prost::Message;
@@ -18,8 +19,9 @@ use sallyport_access::{
 };
 use sallyport_audit::recording::{Recorders, SessionMetadata};
 use sallyport_audit::{Event, PHASE, Sink};
+use sallyport_session::factor::Shown;
 use sallyport_session::serving::{Carried, Serving, Tally};
-use sallyport_session::{About, Denied, End, Host, How, LiveSessions, Session, Watched};
+use sallyport_session::{About, Denied, End, Evidence, Host, How, LiveSessions, Session, Watched};
 use sallyport_wire::stream_header::{HeaderError, ResourceTarget};
 use sallyport_wire::v1::{ResourceOpened, ResourceOpening};
 use sallyport_wire::{preamble, tunnel};
@@ -34,6 +36,7 @@ use super::end_to_end::{Endpoint, Proven};
 use super::health::{self, Name, Unwell};
 use crate::member::cluster_cache::ClusterCache;
 use crate::member::host::Credentials;
+use crate::member::session_factors::AuthorityFactors;
 use crate::proxy::open::shown;
 
 /// What users read whose session is cut when this agent stops.
@@ -55,6 +58,7 @@ pub(crate) struct Start {
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) recorders: Recorders,
     pub(crate) live: LiveSessions,
+    pub(crate) factors: AuthorityFactors,
 }
 
 /// The resources of this agent.
@@ -69,6 +73,7 @@ struct Inner {
     host: Credentials,
     sink: Arc<dyn Sink>,
     sessions: Host,
+    factors: AuthorityFactors,
     endpoints: BTreeMap<Kind, Served>,
 }
 
@@ -86,14 +91,14 @@ impl std::fmt::Debug for AgentResources {
 
 impl AgentResources {
     pub(crate) fn new(start: Start) -> Self {
-        let Start { cluster, id, name, view, host, sink, recorders, live } = start;
+        let Start { cluster, id, name, view, host, sink, recorders, live, factors } = start;
         let sessions = Host::new(Arc::clone(&sink), recorders, live, "agent", STOPPING);
         let endpoints = sallyport_protocols::ALL.iter().filter_map(|row| {
             let (serving, alpn) = (row.catalogued?, row.inner_alpn?);
             Some((row.kind, Served { serving, endpoint: Endpoint::new(alpn) }))
         });
         let endpoints = endpoints.collect();
-        Self(Arc::new(Inner { cluster, id, name, view, host, sink, sessions, endpoints }))
+        Self(Arc::new(Inner { cluster, id, name, view, host, sink, sessions, factors, endpoints }))
     }
 
     /// Serves one stream to its end: TLS from the user's program, whatever the proxy says of it.
@@ -115,7 +120,7 @@ impl AgentResources {
         let shaking = info_span!(target: PHASE, parent: &opening, "resource.handshake");
         let accepted = served.endpoint.accept(&self.0.host, &self.0.view, stream).await;
         drop(shaking);
-        let Proven { stream, identity, said, .. } = match accepted {
+        let Proven { stream, identity, certificate, said } = match accepted {
             Ok(proven) => proven,
             Err(error) => {
                 opening.record("error.type", "refused");
@@ -126,7 +131,8 @@ impl AgentResources {
                 return self.0.sink.emit(event.message(problem));
             }
         };
-        let asked = Asked { inner: &self.0, kind, serving: served.serving, target, identity, source };
+        let serving = served.serving;
+        let asked = Asked { inner: &self.0, kind, serving, target, identity, certificate, source };
         let mut client = Client::new(stream);
         match asked.begin(&said).await {
             Ok(begun) => {
@@ -246,6 +252,8 @@ struct Asked<'a> {
     /// As the proxy says it.
     target: ResourceTarget,
     identity: Identity,
+    /// As the program has shown it, DER.
+    certificate: Bytes,
     source: SocketAddr,
 }
 
@@ -273,6 +281,8 @@ impl Asked<'_> {
             agent: own.clone(),
         })?;
         let permit = inner.decide(&self.identity, &listed, OffsetDateTime::now_utc())?;
+        let shown = || Ok(Shown::Tls(self.certificate.clone()));
+        let evidence = Evidence::gather(permit.factor(), &inner.factors, shown, Some(self.source)).await?;
         let address = (self.serving.address)(&listed).ok_or(Refusal::NotUnderstood)?;
         let upstream = dial::dial(&permit, &address).await.map_err(|problem| Refusal::NotReached {
             word: row.word,
@@ -281,7 +291,7 @@ impl Asked<'_> {
             agent: own.clone(),
             problem,
         })?;
-        let about = self.about(&listed, &permit, &own, &address);
+        let about = self.about(&listed, (&permit, &evidence), &own, &address);
         let codes = self.serving.codes.clone();
         let how = How::events_alone();
         let session = Session::begin(&inner.sessions, &permit, about, &self.identity, codes, how).await?;
@@ -291,7 +301,13 @@ impl Asked<'_> {
         Ok(Begun { session, address, upstream })
     }
 
-    fn about(&self, listed: &Listed, permit: &Permit<Listed>, agent: &NodeName, address: &str) -> About {
+    fn about(
+        &self,
+        listed: &Listed,
+        (permit, evidence): (&Permit<Listed>, &Evidence),
+        agent: &NodeName,
+        address: &str,
+    ) -> About {
         let metadata = SessionMetadata {
             session_id: SessionId::on(&self.inner.id),
             cluster: self.inner.cluster.to_string(),
@@ -307,7 +323,10 @@ impl Asked<'_> {
             size: None,
             application: None,
         };
-        About::new(metadata).told_by_proxy(true).with("agent", agent.as_str()).with("address", address)
+        About::new(metadata, evidence)
+            .told_by_proxy(true)
+            .with("agent", agent.as_str())
+            .with("address", address)
     }
 
     /// Carries the bytes of a session until it is over, and puts its end on record.

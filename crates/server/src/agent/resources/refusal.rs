@@ -2,6 +2,7 @@
 
 use sallyport_access::{NodeName, Refusal as Refused};
 use sallyport_session::NotBegun;
+use sallyport_session::factor::Missing;
 
 use super::dial::NotReached;
 
@@ -16,6 +17,8 @@ pub(super) enum Refusal {
     NotServed { word: &'static str, name: String, agent: NodeName },
     #[error("{}", .0.public_message())]
     Refused(#[from] Refused),
+    #[error("{0}")]
+    Factor(#[from] Missing),
     #[error("this agent does not understand the document")]
     NotUnderstood,
     #[error("{word} {name} cannot be reached from {agent}: {problem}")]
@@ -40,7 +43,7 @@ impl Refusal {
                     .to_owned()
             }
             Self::NotServed { .. } => "an administrator may have moved it a moment ago: try again".to_owned(),
-            Self::Refused(_) | Self::NotBegun(_) => String::new(),
+            Self::Refused(_) | Self::Factor(_) | Self::NotBegun(_) => String::new(),
             Self::NotUnderstood => "ask an administrator to update the agent".to_owned(),
             Self::NotReached { document, name, .. } => {
                 format!("is it running? if its address is wrong: sallyport admin edit {document}/{name}")
@@ -55,6 +58,7 @@ impl Refusal {
             Self::Contradicted(_) => "contradicted",
             Self::NotServed { .. } => "not_served",
             Self::Refused(_) => "refused",
+            Self::Factor(missing) => missing.reason(),
             Self::NotUnderstood => "not_understood",
             Self::NotReached { .. } => "not_reached",
             Self::NotBegun(not) => not.reason(),
@@ -71,7 +75,7 @@ impl Refusal {
 
     /// Whether the user may not, rather than that it failed.
     pub(super) fn is_denied(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::NotServed { .. } | Self::Contradicted(_))
+        matches!(self, Self::Refused(_) | Self::Factor(_) | Self::NotServed { .. } | Self::Contradicted(_))
     }
 
     /// Whether an event has told it already.

@@ -11,5 +11,5 @@ pub(crate) mod passwords;
 pub(crate) mod proof;
 mod rules;
 pub(crate) mod second;
-mod turns;
+pub(crate) mod turns;
 pub(crate) mod users;

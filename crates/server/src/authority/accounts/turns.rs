@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Whose turn it is, by the account's key. Of a name that no user has they are as those of a user.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(crate) struct Turns {
     accounts: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -26,7 +26,7 @@ impl Turns {
     ///
     /// # Errors
     /// Too many wait.
-    pub(super) async fn take(&self, account: &str) -> Result<OwnedMutexGuard<()>, Status> {
+    pub(crate) async fn take(&self, account: &str) -> Result<OwnedMutexGuard<()>, Status> {
         let busy = || Status::resource_exhausted("too many logins of this user at this moment; try again");
         let turn = {
             let mut accounts = self.accounts.lock();

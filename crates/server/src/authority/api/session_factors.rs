@@ -2,102 +2,164 @@
 
 use std::sync::Arc;
 
-use sallyport_access::{HostRole, Principal};
+use sallyport_access::{HostRole, Identity, Principal};
 use sallyport_wire::v1;
-use sallyport_wire::v1::session_factors_server::SessionFactors;
+use sallyport_wire::v1::session_factors_server::SessionFactors as Served;
 use tonic::{Request, Response, Status};
+use zeroize::Zeroizing;
 
-use crate::authority::caller::{Caller, caller};
-use crate::authority::challenges::changes::Own;
+use crate::authority::audit::journal::Journal;
+use crate::authority::caller::{Caller, NOWHERE, caller};
 use crate::authority::gate::calls::Gate;
+use crate::authority::session_factors::asked::{Asker, SessionFactors, Wanted};
+use crate::authority::session_factors::check::address;
 
 /// Factors for sessions.
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
     pub(crate) gate: Arc<Gate>,
-}
-
-fn not_here() -> Status {
-    Status::unimplemented("this authority asks for no second factor for each session")
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) factors: Arc<SessionFactors>,
 }
 
 impl Service {
     /// The user who calls, within their bounds.
-    async fn own(&self, caller: &Caller, method: &'static str) -> Result<Own, Status> {
+    async fn user(&self, caller: &Caller, method: &'static str) -> Result<Identity, Status> {
         let identity = self.gate.certified(caller, method).await?;
-        let Principal::User { name, .. } = &identity.principal else {
+        if !matches!(identity.principal, Principal::User { .. }) {
             let status = Status::permission_denied("hosts have no factors: this is for users");
             return Err(self.gate.refuse(caller, method, status).await);
-        };
+        }
         self.gate.within_bounds(caller)?;
-        Ok(Own { user: name.clone(), login: identity.login_id })
+        Ok(identity.clone())
+    }
+
+    /// The user whom a proxy calls for, within the bounds of the proxy.
+    async fn asker_for<'c>(
+        &self,
+        caller: &'c Caller,
+        method: &'static str,
+        (shown, from): (Option<&v1::ShownCertificate>, &str),
+    ) -> Result<Asker<'c>, Status> {
+        let proxy = self.gate.host(caller, method, &[HostRole::Proxy]).await?;
+        self.gate.pages_within_bounds(proxy)?;
+        match (self.factors.shown(shown), address(from)) {
+            (Ok(user), Ok(address)) => {
+                let proxy = Some(proxy.display_name());
+                Ok(Asker { caller, user, address, host_name: String::new(), proxy })
+            }
+            (Err(status), _) | (_, Err(status)) => Err(self.gate.refuse(caller, method, status).await),
+        }
     }
 }
 
+fn here(caller: &Caller, user: Identity, host_name: String) -> Asker<'_> {
+    let address = caller.address().unwrap_or(NOWHERE.ip());
+    Asker { caller, user, address, host_name, proxy: None }
+}
+
 #[tonic::async_trait]
-impl SessionFactors for Service {
+impl Served for Service {
     async fn begin(
         &self,
         request: Request<v1::BeginSessionFactorRequest>,
     ) -> Result<Response<v1::SessionFactorAsked>, Status> {
-        self.own(&caller(&request), "SessionFactors.Begin").await?;
-        Err(not_here())
+        const METHOD: &str = "SessionFactors.Begin";
+        let caller = caller(&request);
+        let user = self.user(&caller, METHOD).await?;
+        let v1::BeginSessionFactorRequest { targets, all, host_name, pre_auth_seconds } =
+            request.into_inner();
+        let wanted = Wanted { targets, all, seconds: pre_auth_seconds };
+        match self.factors.begin(&here(&caller, user, host_name), wanted).await {
+            Ok(asked) => Ok(Response::new(asked)),
+            Err(status) => Err(self.gate.refuse(&caller, METHOD, status).await),
+        }
     }
 
     async fn r#await(
         &self,
         request: Request<v1::AwaitSessionFactorRequest>,
     ) -> Result<Response<v1::SessionFactorState>, Status> {
-        self.own(&caller(&request), "SessionFactors.Await").await?;
-        Err(not_here())
+        const METHOD: &str = "SessionFactors.Await";
+        let caller = caller(&request);
+        let user = self.user(&caller, METHOD).await?;
+        self.journal.called(&caller, METHOD, "").await?;
+        self.factors.stands(&caller, &user, &request.into_inner().challenge).await.map(Response::new)
     }
 
     async fn prove(
         &self,
         request: Request<v1::ProveSessionFactorRequest>,
     ) -> Result<Response<v1::SessionFactorState>, Status> {
-        self.own(&caller(&request), "SessionFactors.Prove").await?;
-        Err(not_here())
+        let caller = caller(&request);
+        let user = self.user(&caller, "SessionFactors.Prove").await?;
+        let v1::ProveSessionFactorRequest { challenge, otp } = request.into_inner();
+        let asker = here(&caller, user, String::new());
+        self.factors.prove(&asker, &challenge, Zeroizing::new(otp)).await.map(Response::new)
     }
 
     async fn certify(
         &self,
         request: Request<v1::CertifySessionRequest>,
     ) -> Result<Response<v1::CertifySessionResponse>, Status> {
-        self.own(&caller(&request), "SessionFactors.Certify").await?;
-        Err(not_here())
+        const METHOD: &str = "SessionFactors.Certify";
+        let caller = caller(&request);
+        let user = self.user(&caller, METHOD).await?;
+        match self.factors.certify(&caller, &user, request.get_ref()).await {
+            Ok(answer) => Ok(Response::new(answer)),
+            Err(status) => Err(self.gate.refuse(&caller, METHOD, status).await),
+        }
     }
 
     async fn begin_for(
         &self,
         request: Request<v1::BeginSessionFactorForRequest>,
     ) -> Result<Response<v1::SessionFactorAsked>, Status> {
-        self.gate.host(&caller(&request), "SessionFactors.BeginFor", &[HostRole::Proxy]).await?;
-        Err(not_here())
+        const METHOD: &str = "SessionFactors.BeginFor";
+        let caller = caller(&request);
+        let asked = request.into_inner();
+        let asker = self.asker_for(&caller, METHOD, (asked.certificate.as_ref(), &asked.address)).await?;
+        let wanted = Wanted { targets: asked.target.into_iter().collect(), all: false, seconds: 0 };
+        match self.factors.begin(&asker, wanted).await {
+            Ok(asked) => Ok(Response::new(asked)),
+            Err(status) => Err(self.gate.refuse(&caller, METHOD, status).await),
+        }
     }
 
     async fn await_for(
         &self,
         request: Request<v1::AwaitSessionFactorForRequest>,
     ) -> Result<Response<v1::SessionFactorState>, Status> {
-        self.gate.host(&caller(&request), "SessionFactors.AwaitFor", &[HostRole::Proxy]).await?;
-        Err(not_here())
+        const METHOD: &str = "SessionFactors.AwaitFor";
+        let caller = caller(&request);
+        let asked = request.into_inner();
+        let asker = self.asker_for(&caller, METHOD, (asked.certificate.as_ref(), &asked.address)).await?;
+        self.journal.called(&caller, METHOD, "").await?;
+        self.factors.stands(&caller, &asker.user, &asked.challenge).await.map(Response::new)
     }
 
     async fn prove_for(
         &self,
         request: Request<v1::ProveSessionFactorForRequest>,
     ) -> Result<Response<v1::SessionFactorState>, Status> {
-        self.gate.host(&caller(&request), "SessionFactors.ProveFor", &[HostRole::Proxy]).await?;
-        Err(not_here())
+        const METHOD: &str = "SessionFactors.ProveFor";
+        let caller = caller(&request);
+        let asked = request.into_inner();
+        let otp = Zeroizing::new(asked.otp);
+        let asker = self.asker_for(&caller, METHOD, (asked.certificate.as_ref(), &asked.address)).await?;
+        self.factors.prove(&asker, &asked.challenge, otp).await.map(Response::new)
     }
 
     async fn check(
         &self,
         request: Request<v1::CheckSessionFactorRequest>,
     ) -> Result<Response<v1::CheckSessionFactorResponse>, Status> {
-        let hosts = [HostRole::Proxy, HostRole::Node];
-        self.gate.host(&caller(&request), "SessionFactors.Check", &hosts).await?;
-        Err(not_here())
+        const METHOD: &str = "SessionFactors.Check";
+        let caller = caller(&request);
+        let host = self.gate.host(&caller, METHOD, &[HostRole::Proxy, HostRole::Node]).await?;
+        match self.factors.check(host, request.get_ref()).await {
+            Ok(answer) => Ok(Response::new(answer)),
+            Err(status) => Err(self.gate.refuse(&caller, METHOD, status).await),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! What a user who is logged in proves anew, at a page: by a passkey, or by a one-time or recovery code.
 
-use sallyport_access::UserName;
-use sallyport_audit::Code;
+use sallyport_access::{SessionFactor, SessionTarget, UserName};
+use sallyport_audit::{Code, Event};
 use sallyport_store::Stored;
 use sallyport_webauthn::{AuthenticationChoice, Purpose as Ceremony, WebAuthnError, Who};
 use sallyport_wire::{convert, v1};
@@ -10,18 +10,53 @@ use tonic::Status;
 
 use crate::authority::accounts::login::LoginRefusal;
 use crate::authority::accounts::means::{Means, UsedFactor, Way};
+use crate::authority::caller::Caller;
 use crate::authority::challenges::kept::Challenges;
 use crate::authority::challenges::pages::{Browser, client};
 use crate::authority::challenges::passkeys::Checked;
-use crate::authority::challenges::records::{ChallengeRecord, ProvenBy, Purpose};
+use crate::authority::challenges::records::{
+    ChallengeRecord, NamedTarget, ProvenBy, Purpose, SessionsAsked, State,
+};
 use crate::authority::factors::kept::Factors;
 use crate::authority::factors::passkeys::refusal;
 use crate::authority::factors::records::FactorKind;
 use crate::authority::records::UserRecord;
+use crate::authority::session_factors::grants::{Grant, Scope};
 use crate::authority::storage::storage;
 
 fn detail(label: &str, value: impl Into<String>) -> v1::WebDetail {
     v1::WebDetail { label: label.to_owned(), value: value.into() }
+}
+
+/// Sessions that a page lists.
+const LISTED: usize = 20;
+
+/// Which sessions a factor is asked for, as a page shows them.
+fn sessions_shown(asked: &SessionsAsked) -> Vec<v1::WebDetail> {
+    let mut details: Vec<v1::WebDetail> = Vec::new();
+    if asked.all {
+        details.push(detail("Sessions", "all that you may have"));
+        details.push(detail("For", format!("{} minutes", asked.seconds / 60)));
+    }
+    for NamedTarget { target, name } in asked.targets.iter().take(LISTED) {
+        let named = SessionTarget { resource: name.clone(), ..target.clone() };
+        details.push(detail("Session", named.to_string()));
+    }
+    if asked.targets.len() > LISTED {
+        details.push(detail("And", format!("{} more sessions", asked.targets.len() - LISTED)));
+    }
+    if let Some(proxy) = &asked.proxy {
+        details.push(detail("Asked by", format!("{proxy}, for a program that cannot ask by itself")));
+    }
+    details
+}
+
+/// What a user reads who has proven what can be copied.
+fn only_hardware() -> Status {
+    Status::failed_precondition(
+        "these sessions want a passkey or security key that does not leave its device (require_session_mfa: hardware); use one \
+         at the page, or add one: sallyport mfa add",
+    )
 }
 
 fn kind_word(kind: FactorKind) -> &'static str {
@@ -56,7 +91,8 @@ impl Challenges {
         id: &str,
     ) -> Result<v1::WebApproval, Status> {
         let now = OffsetDateTime::now_utc();
-        let (stored, user) = self.approval(browser, id, now).await?;
+        let (mut stored, user) = self.approval(browser, id, now).await?;
+        self.is_shown(&mut stored, now).await?;
         let held = self.factors.held(&user, now).await?;
         let record = &stored.value;
         let details = match &record.purpose {
@@ -71,8 +107,10 @@ impl Challenges {
                 None => vec![detail("Name", "a factor that is not there any more")],
             },
             Purpose::ChangePassword => vec![detail("Change", "your password")],
+            Purpose::Session(asked) => sessions_shown(asked),
             _ => Vec::new(),
         };
+        let wants = record.purpose.wants();
         Ok(v1::WebApproval {
             cluster: self.config.cluster.to_string(),
             user: user.to_string(),
@@ -81,9 +119,9 @@ impl Challenges {
             client: Some(client(record)),
             state: record.state.word().to_owned(),
             methods: Some(v1::WebMethods {
-                passkey: self.factors.passkeys().is_some() && !held.credentials().is_empty(),
+                passkey: self.factors.passkeys().is_some() && !held.credentials_worth(wants).is_empty(),
                 password: false,
-                otp: held.has_codes(),
+                otp: held.has_codes() && wants < SessionFactor::Hardware,
                 sso: Vec::new(),
             }),
             expires: Some(convert::time_to_proto(record.expires)),
@@ -102,7 +140,8 @@ impl Challenges {
         let (stored, user) = self.approval(browser, id, now).await?;
         Self::is_pending(&stored)?;
         self.code_is_typed(browser, &stored, code, now).await?;
-        let credentials = self.factors.held(&user, now).await?.credentials();
+        let credentials =
+            self.factors.held(&user, now).await?.credentials_worth(stored.value.purpose.wants());
         let handle = self.factors.handle(&user, now).await?;
         let who = Who::User { handle: &handle, credentials: &credentials };
         let begun = party.begin_authentication(Ceremony::StepUp, who, &AuthenticationChoice::default(), now);
@@ -158,10 +197,21 @@ impl Challenges {
             second_factor: true,
             user_verified: authentication.user_verified,
         };
+        let worth = factor.value.worth();
+        if worth < stored.value.purpose.wants() {
+            let event = browser
+                .event(Code::ChallengeRefused)
+                .user(user.as_str())
+                .message("a passkey that can be copied");
+            self.wrong_proof(&browser.caller, &stored, event, now).await?;
+            return Err(only_hardware());
+        }
         let after = factor.value.after_use(authentication.credential, now);
         let _changing = self.identities.steady().await;
         let spends = vec![Factors::used(&user, &factor, &after)?];
-        self.approved(browser, &stored, &user, means, spends, now).await
+        let event = browser.event(Code::ChallengeProven);
+        self.approved(event, &stored, &user, (means, worth), spends, now).await?;
+        Ok(v1::WebProven::default())
     }
 
     /// Proves a one-time or recovery code.
@@ -176,44 +226,113 @@ impl Challenges {
         let (stored, user) = self.approval(browser, id, now).await?;
         Self::is_pending(&stored)?;
         self.code_is_typed(browser, &stored, code, now).await?;
-        let proven = match self.accounts.prove_code(&user, otp, now).await {
+        let event = |code| browser.event(code);
+        self.prove_code(&browser.caller, event, &stored, &user, otp, now).await?;
+        Ok(v1::WebProven::default())
+    }
+
+    /// Proves a challenge of a user by a one-time or recovery code, wherever it was typed.
+    pub(crate) async fn prove_code(
+        &self,
+        caller: &Caller,
+        event: impl Fn(Code) -> Event,
+        stored: &Stored<ChallengeRecord>,
+        user: &UserName,
+        otp: &str,
+        now: OffsetDateTime,
+    ) -> Result<(), Status> {
+        if stored.value.purpose.wants() == SessionFactor::Hardware {
+            return Err(only_hardware());
+        }
+        let proven = match self.accounts.prove_code(user, otp, now).await {
             Ok(proven) => proven,
             Err(LoginRefusal { status, reason, locked_out }) => {
-                let event = |code| browser.event(code).user(user.as_str()).message(reason);
+                let event = |code| event(code).user(user.as_str()).message(reason);
                 if locked_out {
                     self.journal.record(vec![event(Code::UserLockedOut)]).await?;
                 }
-                self.wrong_proof(&browser.caller, &stored, event(Code::ChallengeRefused), now).await?;
+                self.wrong_proof(caller, stored, event(Code::ChallengeRefused), now).await?;
                 return Err(status);
             }
         };
         let _changing = self.identities.steady().await;
-        let spends = self.accounts.spend_code(&user, &proven, now).await.map_err(|refusal| refusal.status)?;
-        let answer = self.approved(browser, &stored, &user, proven.code.means(), spends, now).await?;
-        if let Some(used) = proven.code.recovery_used(&browser.caller, &user) {
+        let spends = self.accounts.spend_code(user, &proven, now).await.map_err(|refusal| refusal.status)?;
+        let means = (proven.code.means(), SessionFactor::Yes);
+        self.approved(event(Code::ChallengeProven), stored, user, means, spends, now).await?;
+        if let Some(used) = proven.code.recovery_used(caller, user) {
             self.journal.record(vec![used]).await?;
         }
-        Ok(answer)
+        Ok(())
+    }
+
+    /// A page shows which sessions a factor is asked for: what is asked for from now on is another challenge.
+    async fn is_shown(
+        &self,
+        stored: &mut Stored<ChallengeRecord>,
+        now: OffsetDateTime,
+    ) -> Result<(), Status> {
+        let mut next = stored.value.clone();
+        let Purpose::Session(asked) = &mut next.purpose else { return Ok(()) };
+        if asked.shown || next.state != State::Pending {
+            return Ok(());
+        }
+        asked.shown = true;
+        stored.revision = self.write(stored, &next, Vec::new(), now).await?;
+        stored.value = next;
+        Ok(())
     }
 
     /// The caller holds what `Identities::steady` gives.
     async fn approved(
         &self,
-        browser: &Browser,
+        event: Event,
         stored: &Stored<ChallengeRecord>,
         user: &UserName,
-        means: Means,
+        (means, worth): (Means, SessionFactor),
         mut steps: Vec<sallyport_store::Op>,
         now: OffsetDateTime,
-    ) -> Result<v1::WebProven, Status> {
+    ) -> Result<(), Status> {
         let record = self.store.get::<UserRecord>(user.as_str(), now).await;
         let record = record.map_err(|error| storage(&error))?;
         let revision = record.map(|record| record.revision).unwrap_or_default();
-        let event = means.on(browser.event(Code::ChallengeProven).user(user.as_str()));
+        let event = means.on(event.user(user.as_str()));
+        let grant = granted(&stored.value, user, &means, worth, now);
         let by = ProvenBy { means, user_revision: revision, at: now, code: None };
         steps.push(Self::user_as_read(user, revision));
-        self.write(stored, &Self::proven(&stored.value, user, by), steps, now).await?;
+        let next = Self::proven(&stored.value, user, by);
+        self.replace(stored, &next, steps, now).await?;
         self.journal.record(vec![Self::named(event, stored)]).await?;
-        Ok(v1::WebProven::default())
+        // It serves once it is on record, and before the programs that wait hear of it.
+        if let Some(grant) = grant {
+            self.grants.add(grant, now);
+        }
+        self.is_changed(stored, &next);
+        Ok(())
     }
+}
+
+/// What serves sessions once a challenge of this kind is proven; none of another.
+fn granted(
+    record: &ChallengeRecord,
+    user: &UserName,
+    means: &Means,
+    worth: SessionFactor,
+    now: OffsetDateTime,
+) -> Option<Grant> {
+    let (asked, login) = (record.purpose.sessions()?, record.login?);
+    let scope = match asked.all {
+        true => Scope::All,
+        false => Scope::Targets(asked.targets.iter().map(|named| named.target.clone()).collect()),
+    };
+    Some(Grant {
+        user: user.clone(),
+        login,
+        address: record.address,
+        scope,
+        worth,
+        factor: means.factor.as_ref().map(|factor| factor.id),
+        name: means.factor.as_ref().map_or_else(|| "recovery code".to_owned(), |factor| factor.name.clone()),
+        proven_at: now,
+        until: now + time::Duration::seconds(asked.seconds.into()),
+    })
 }

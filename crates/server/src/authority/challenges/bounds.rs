@@ -13,6 +13,8 @@ use crate::places::Place;
 
 /// Open challenges of one user.
 pub(crate) const MOST_OF_USER: usize = 20;
+/// Open challenges that proxies have asked one user for, so that a proxy takes no place of the user's own.
+const MOST_FOR_USER: usize = 5;
 /// Open challenges that one place has asked for without a certificate: an office behind one address logs in at nine.
 pub(crate) const MOST_OF_PLACE: usize = 200;
 /// Open challenges of all.
@@ -22,6 +24,8 @@ const MOST: usize = 20_000;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Asker {
     User(UserName),
+    /// A proxy, for a client of the user's that cannot ask.
+    ForUser(UserName),
     Place(Place),
 }
 
@@ -46,13 +50,14 @@ impl Openings {
     /// There are too many.
     pub(crate) fn opens(
         &self,
-        user: Option<&UserName>,
+        (user, by_proxy): (Option<&UserName>, bool),
         address: IpAddr,
         key: &str,
         expires: OffsetDateTime,
         now: OffsetDateTime,
     ) -> Result<(), Status> {
         let (asker, most) = match user {
+            Some(user) if by_proxy => (Asker::ForUser(user.clone()), MOST_FOR_USER),
             Some(user) => (Asker::User(user.clone()), MOST_OF_USER),
             None => (Asker::Place(Place::of(address)), MOST_OF_PLACE),
         };
@@ -80,7 +85,11 @@ impl Openings {
     /// A challenge is used or refused.
     pub(crate) fn closes(&self, user: Option<&UserName>, address: IpAddr, key: &str) {
         let mut open = self.open.lock();
-        let askers = [Some(Asker::Place(Place::of(address))), user.cloned().map(Asker::User)];
+        let askers = [
+            Some(Asker::Place(Place::of(address))),
+            user.cloned().map(Asker::User),
+            user.cloned().map(Asker::ForUser),
+        ];
         for asker in askers.into_iter().flatten() {
             if let Some(own) = open.get_mut(&asker) {
                 own.remove(key);
@@ -104,15 +113,17 @@ mod tests {
         let address: IpAddr = "192.0.2.1".parse().unwrap();
         let end = now + time::Duration::minutes(10);
         for number in 0..MOST_OF_USER {
-            openings.opens(Some(&alice), address, &number.to_string(), end, now).unwrap();
+            openings.opens((Some(&alice), false), address, &number.to_string(), end, now).unwrap();
         }
-        let refused = openings.opens(Some(&alice), address, "more", end, now).unwrap_err();
+        let refused = openings.opens((Some(&alice), false), address, "more", end, now).unwrap_err();
         assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
-        openings.opens(Some(&bob), address, "bob", end, now).unwrap();
+        openings.opens((Some(&bob), false), address, "bob", end, now).unwrap();
         openings.closes(Some(&alice), address, "3");
-        openings.opens(Some(&alice), address, "more", end, now).unwrap();
-        assert!(openings.opens(Some(&alice), address, "again", end, now).is_err());
-        openings.opens(Some(&alice), address, "later", end + time::Duration::minutes(10), end).unwrap();
+        openings.opens((Some(&alice), false), address, "more", end, now).unwrap();
+        assert!(openings.opens((Some(&alice), false), address, "again", end, now).is_err());
+        openings
+            .opens((Some(&alice), false), address, "later", end + time::Duration::minutes(10), end)
+            .unwrap();
     }
 
     #[test]
@@ -121,9 +132,11 @@ mod tests {
         let end = now + time::Duration::minutes(10);
         for number in 0..MOST_OF_PLACE {
             let from = format!("2001:db8:1:2::{number:x}").parse().unwrap();
-            openings.opens(None, from, &number.to_string(), end, now).unwrap();
+            openings.opens((None, false), from, &number.to_string(), end, now).unwrap();
         }
-        assert!(openings.opens(None, "2001:db8:1:2:ffff::1".parse().unwrap(), "more", end, now).is_err());
-        openings.opens(None, "2001:db8:1:3::1".parse().unwrap(), "neighbour", end, now).unwrap();
+        assert!(
+            openings.opens((None, false), "2001:db8:1:2:ffff::1".parse().unwrap(), "more", end, now).is_err()
+        );
+        openings.opens((None, false), "2001:db8:1:3::1".parse().unwrap(), "neighbour", end, now).unwrap();
     }
 }

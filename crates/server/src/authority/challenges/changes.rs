@@ -198,7 +198,7 @@ impl Challenges {
     }
 
     /// A challenge of the caller's own login. Of another's they learn no more than of one that is not there.
-    async fn own(
+    pub(crate) async fn own(
         &self,
         caller: &Caller,
         own: &Own,

@@ -34,6 +34,7 @@ use crate::authority::identities::logins::LoginRecord;
 use crate::authority::policy::Policy;
 use crate::authority::records::UserRecord;
 use crate::authority::secrets::hash_of;
+use crate::authority::session_factors::grants::Grants;
 use crate::authority::storage::storage;
 use crate::config::PreferredLogin;
 
@@ -58,6 +59,8 @@ pub(crate) struct Challenges {
     pub(super) openings: Openings,
     pub(super) waiting: Waiting,
     pub(super) making: Making,
+    /// What was proven for sessions.
+    pub(crate) grants: Grants,
     pub(super) stop: CancellationToken,
 }
 
@@ -109,6 +112,7 @@ impl Challenges {
             openings: Openings::default(),
             waiting: Waiting::default(),
             making: Making::default(),
+            grants: Grants::default(),
             stop: stop.clone(),
         })
     }
@@ -136,7 +140,8 @@ impl Challenges {
         let id = random_text()?;
         let (key, expires) = (hash_of(&id), now + LIFETIME);
         let Asking { user, login, host_name, address, terminal_code } = asking;
-        self.openings.opens(user, address, &key, expires, now)?;
+        let by_proxy = purpose.sessions().is_some_and(|asked| asked.proxy.is_some());
+        self.openings.opens((user, by_proxy), address, &key, expires, now)?;
         let record = ChallengeRecord {
             purpose,
             user: user.cloned(),
@@ -207,6 +212,19 @@ impl Challenges {
         others: Vec<Op>,
         now: OffsetDateTime,
     ) -> Result<u64, Status> {
+        let revision = self.replace(stored, next, others, now).await?;
+        self.is_changed(stored, next);
+        Ok(revision)
+    }
+
+    /// [`Self::write`] of which those who wait do not hear yet.
+    pub(super) async fn replace(
+        &self,
+        stored: &Stored<ChallengeRecord>,
+        next: &ChallengeRecord,
+        others: Vec<Op>,
+        now: OffsetDateTime,
+    ) -> Result<u64, Status> {
         let mut steps = vec![self.changed(stored, next)?];
         steps.extend(others);
         let written = self.store.backend().transact(steps, now).await.map_err(|error| match error {
@@ -218,7 +236,6 @@ impl Challenges {
             }
             error => storage(&error),
         })?;
-        self.is_changed(stored, next);
         Ok(written.first().copied().unwrap_or_default())
     }
 
@@ -237,6 +254,12 @@ impl Challenges {
         if matches!(next.state, State::Used | State::Refused) {
             let asked_by = if matches!(next.purpose, Purpose::Login(_)) { None } else { next.user.as_ref() };
             self.openings.closes(asked_by, next.address, &stored.name);
+        }
+        if next.purpose.sessions().is_some()
+            && next.state == State::Refused
+            && let Some(login) = next.login
+        {
+            self.grants.refused(login, next.address, OffsetDateTime::now_utc());
         }
         self.waiting.changed(&stored.name);
     }
@@ -340,7 +363,7 @@ impl Challenges {
     }
 
     /// Refuses what was asked for by a login that is over, by a user who is not there any more or was reset since.
-    pub(super) async fn still_asked(
+    pub(crate) async fn still_asked(
         &self,
         record: &ChallengeRecord,
         now: OffsetDateTime,

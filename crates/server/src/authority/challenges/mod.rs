@@ -14,5 +14,5 @@ pub(crate) mod pages;
 mod passkeys;
 mod passwords;
 pub(crate) mod records;
-mod terminal;
+pub(crate) mod terminal;
 pub(crate) mod waiting;

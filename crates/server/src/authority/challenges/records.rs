@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use sallyport_access::{DeviceId, UserName};
+use sallyport_access::{DeviceId, SessionFactor, SessionTarget, UserName};
 use sallyport_store::Kind;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -78,6 +78,8 @@ pub(crate) enum Purpose {
     RecoveryCodes,
     /// To change the password.
     ChangePassword,
+    /// To have sessions.
+    Session(SessionsAsked),
     /// To register a passkey; that the user may is proven.
     EnrolPasskey { name: FactorName, allowed: AllowedBy },
     /// To confirm new one-time codes, by the first one.
@@ -95,6 +97,7 @@ impl Purpose {
             Self::RemoveFactor { .. } => "remove-factor",
             Self::RecoveryCodes => "recovery-codes",
             Self::ChangePassword => "change-password",
+            Self::Session(_) => "session",
             Self::EnrolPasskey { .. } => "enrol-passkey",
             Self::EnrolCodes { .. } => "enrol-codes",
             Self::SsoTest { .. } => "sso-test",
@@ -105,9 +108,52 @@ impl Purpose {
     pub(crate) fn is_approval(&self) -> bool {
         matches!(
             self,
-            Self::AddFactor { .. } | Self::RemoveFactor { .. } | Self::RecoveryCodes | Self::ChangePassword
+            Self::AddFactor { .. }
+                | Self::RemoveFactor { .. }
+                | Self::RecoveryCodes
+                | Self::ChangePassword
+                | Self::Session(_)
         )
     }
+
+    /// The sessions that it is for.
+    pub(crate) fn sessions(&self) -> Option<&SessionsAsked> {
+        match self {
+            Self::Session(asked) => Some(asked),
+            _ => None,
+        }
+    }
+
+    /// What a proof has to be worth.
+    pub(crate) fn wants(&self) -> SessionFactor {
+        self.sessions().map_or(SessionFactor::Yes, |asked| asked.factor)
+    }
+}
+
+/// Sessions that a second factor is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SessionsAsked {
+    /// What a proof has to be worth.
+    pub(crate) factor: SessionFactor,
+    /// Which ones, unless it is all of them.
+    pub(crate) targets: Vec<NamedTarget>,
+    /// All that the user may have.
+    pub(crate) all: bool,
+    /// For how many seconds a proof is to serve.
+    pub(crate) seconds: u32,
+    /// The proxy that asks, for a client that cannot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) proxy: Option<String>,
+    /// A page has shown which sessions they are, and none is added any more.
+    #[serde(default)]
+    pub(crate) shown: bool,
+}
+
+/// A session, and what its resource is called.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NamedTarget {
+    pub(crate) target: SessionTarget,
+    pub(crate) name: String,
 }
 
 /// What allows a user to register a factor, until it is registered.

@@ -17,7 +17,7 @@ const ALPHABET: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";
 const LETTERS: usize = 8;
 
 /// A fresh code, as the terminal shows it.
-pub(super) fn fresh() -> Result<String, Status> {
+pub(crate) fn fresh() -> Result<String, Status> {
     let mut code = String::new();
     while code.len() < LETTERS {
         let bytes = random::bytes::<32>().map_err(|error| Status::internal(error.to_string()))?;
@@ -31,7 +31,7 @@ pub(super) fn fresh() -> Result<String, Status> {
 }
 
 /// A code as it is kept, however it is typed: hashed without dashes and in capitals.
-pub(super) fn hashed(code: &str) -> String {
+pub(crate) fn hashed(code: &str) -> String {
     let plain: String =
         code.chars().filter(char::is_ascii_alphabetic).map(|letter| letter.to_ascii_uppercase()).collect();
     hash_of(&plain)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use data_encoding::{BASE64, HEXLOWER};
-use sallyport_access::UserName;
+use sallyport_access::{SessionFactor, UserName};
 use sallyport_sal::custody::SealingKey;
 use sallyport_sal::{hash, totp};
 use sallyport_store::{Op, Store, StoreError, Stored, typed};
@@ -46,6 +46,12 @@ impl Held {
     /// The passkeys.
     pub(crate) fn credentials(&self) -> Vec<Credential> {
         self.factors.iter().filter_map(|factor| factor.value.credential().cloned()).collect()
+    }
+
+    /// The passkeys that are worth this.
+    pub(crate) fn credentials_worth(&self, wants: SessionFactor) -> Vec<Credential> {
+        let worth = self.factors.iter().filter(|factor| factor.value.worth() >= wants);
+        worth.filter_map(|factor| factor.value.credential().cloned()).collect()
     }
 
     /// Whether one-time or recovery codes prove the user.

@@ -1,6 +1,6 @@
 //! Factors, as they are stored.
 
-use sallyport_access::UserName;
+use sallyport_access::{SessionFactor, UserName};
 use sallyport_audit::Event;
 use sallyport_store::Kind;
 use sallyport_webauthn::{Credential, UserHandle};
@@ -74,6 +74,15 @@ impl FactorRecord {
         match self.secret {
             FactorSecret::Totp { .. } => FactorKind::Totp,
             FactorSecret::Webauthn { .. } => FactorKind::Webauthn,
+        }
+    }
+
+    /// What a proof by it is worth for a session. That a passkey does not leave its device it says itself, where the cluster trusts no
+    /// makers of authenticators.
+    pub(crate) fn worth(&self) -> SessionFactor {
+        match self.credential() {
+            Some(credential) if !credential.backup_eligible => SessionFactor::Hardware,
+            _ => SessionFactor::Yes,
         }
     }
 

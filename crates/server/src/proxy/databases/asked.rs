@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use sallyport_access::{Database, DatabaseAccount, DatabaseName, DatabasePermit};
+use sallyport_access::{Database, DatabaseAccount, DatabaseName, DatabasePermit, FactorDemand};
 use sallyport_audit::{Code, Event};
 use sallyport_databases::postgres::error::{Refusal, SqlState};
-use sallyport_databases::service::not_end_to_end;
+use sallyport_databases::service::{factor_missing, not_end_to_end};
+use sallyport_session::factor::Missing;
 use sallyport_wire::stream_header::{Carries, PostgresTarget, StreamHeader};
 use time::OffsetDateTime;
 use tracing::{Span, info};
@@ -44,6 +45,11 @@ impl Refused for Denied {
 
     fn no_user() -> Self {
         Self::new("not_a_user", Refusal::new(SqlState::InvalidAuthorization, "only users have sessions"))
+    }
+
+    fn factor(missing: Missing) -> Self {
+        let refusal = factor_missing(&missing);
+        Self { factor: missing.demanded(), ..Self::new(missing.reason(), refusal) }
     }
 
     fn reason(&self) -> &'static str {
@@ -110,12 +116,22 @@ impl Asks for DatabaseAsked<'_> {
                 ),
                 false => refusal,
             };
-            Denied { refusal, reason: "refused", internal: Some(refused.to_string()) }
+            Denied { internal: Some(refused.to_string()), ..Denied::new("refused", refusal) }
         })?;
         if permit.options().end_to_end && self.end_to_end().is_none() {
             return Err(Denied::new("not_end_to_end", not_end_to_end(&database.name)));
         }
         Ok(permit)
+    }
+
+    fn demand(
+        &self,
+        _: &ClientContext,
+        _: &Arc<Database>,
+        permit: &DatabasePermit,
+        _: &Opener,
+    ) -> Option<FactorDemand> {
+        permit.factor().cloned()
     }
 
     fn place(&self, permit: &DatabasePermit, opener: &Opener) -> Result<DatabaseGuard, Denied> {

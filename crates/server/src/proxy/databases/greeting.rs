@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use sallyport_access::SessionFactor;
 use sallyport_databases::postgres::error::{Refusal, SqlState};
 use sallyport_databases::postgres::startup::{self, First};
 use sallyport_wire::detect::{Verdict, detect};
@@ -11,6 +12,7 @@ use tokio_rustls::server::TlsStream;
 use tonic::Status;
 
 use crate::listener::Rewind;
+use crate::member::session_factors::wanting;
 use crate::proxy::client::{Client, Native};
 
 /// Requests for encryption inside a connection that has it.
@@ -25,11 +27,13 @@ pub(crate) struct Denied {
     pub(super) reason: &'static str,
     /// In the words of the audit log, where they are others.
     pub(super) internal: Option<String>,
+    /// The second factor that lets it begin.
+    pub(super) factor: Option<SessionFactor>,
 }
 
 impl Denied {
     pub(super) fn new(reason: &'static str, refusal: Refusal) -> Self {
-        Self { refusal, reason, internal: None }
+        Self { refusal, reason, internal: None, factor: None }
     }
 
     /// For a client that cannot be told in PostgreSQL's words on the way of its bytes: they stand beside it.
@@ -40,7 +44,8 @@ impl Denied {
             SqlState::TooManyConnections => tonic::Code::ResourceExhausted,
             _ => tonic::Code::Unavailable,
         };
-        Status::with_details(code, self.refusal.message.clone(), self.refusal.to_bytes().into())
+        let status = Status::with_details(code, self.refusal.message.clone(), self.refusal.to_bytes().into());
+        wanting(status, self.factor)
     }
 }
 

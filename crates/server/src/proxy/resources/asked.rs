@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sallyport_access::{HostId, Kind, Listed, Permit};
+use sallyport_access::{FactorDemand, HostId, Kind, Listed, Permit};
 use sallyport_audit::{Code, Event};
 use sallyport_session::serving::Serving;
 use sallyport_wire::stream_header::{Carries, ResourceTarget, StreamHeader};
@@ -61,6 +61,16 @@ impl Asks for ResourceAsked<'_> {
         now: OffsetDateTime,
     ) -> Result<Permit<Listed>, ResourceError> {
         opener.decide(&client.identity, &**listed, &(), now).map_err(ResourceError::Refused)
+    }
+
+    fn demand(
+        &self,
+        _: &ClientContext,
+        _: &Arc<Listed>,
+        permit: &Permit<Listed>,
+        _: &Opener,
+    ) -> Option<FactorDemand> {
+        permit.factor().cloned()
     }
 
     fn place(&self, _: &Permit<Listed>, _: &Opener) -> Result<(), ResourceError> {

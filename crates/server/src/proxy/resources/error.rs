@@ -1,8 +1,10 @@
 //! Why no stream to a resource is opened.
 
 use sallyport_access::{Listed, Refusal};
+use sallyport_session::factor::Missing;
 use tonic::Status;
 
+use crate::member::session_factors::of_factor;
 use crate::proxy::open::Refused;
 
 /// Why there is none. `Display` is for the person at the other end.
@@ -12,6 +14,8 @@ pub(crate) enum ResourceError {
     Unknown { word: &'static str, name: String },
     #[error("{}", .0.public_message())]
     Refused(Refusal),
+    #[error("{0}")]
+    Factor(Missing),
     #[error("{word} {name:?} cannot be reached: {problem}")]
     Offline { word: &'static str, name: String, problem: String },
     /// A client that remembers who served it asks the authority again.
@@ -43,6 +47,7 @@ impl ResourceError {
             Self::Refused(_) | Self::NoUser => Status::permission_denied(message),
             Self::OtherAgents { .. } => Status::failed_precondition(message),
             Self::TooMany(_) => Status::resource_exhausted(message),
+            Self::Factor(missing) => of_factor(missing),
             Self::Offline { .. } | Self::Stopping => Status::unavailable(message),
         }
     }
@@ -61,8 +66,13 @@ impl Refused for ResourceError {
         Self::NoUser
     }
 
+    fn factor(missing: Missing) -> Self {
+        Self::Factor(missing)
+    }
+
     fn reason(&self) -> &'static str {
         match self {
+            Self::Factor(missing) => missing.reason(),
             Self::Unknown { .. } => "unknown_resource",
             Self::Refused(_) => "refused",
             Self::Offline { .. } => "offline",

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::tasks::Tasks;
 use sallyport_access::{HostId, NodeName};
 use sallyport_audit::event::MemorySink;
+use sallyport_session::factor::NoFactors;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -62,6 +63,7 @@ fn agent(rig: &Rig, number: usize, stop: &CancellationToken, tasks: &Tasks) -> H
         name: NodeName::new(&name).unwrap(),
         view: Arc::clone(&view),
         sink: Arc::new(MemorySink::default()),
+        factors: Arc::new(NoFactors),
     };
     let dialling = Dialling {
         databases: None,

@@ -204,6 +204,30 @@ async fn a_taken_over_proxy_neither_opens_an_application_nor_leads_to_another() 
     scene.cluster.running.shutdown(false).await;
 }
 
+/// What the proxy does not ask for, the agent does: the certificate and the key alone open nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taken_over_proxy_opens_no_session_whose_factor_is_not_proven() {
+    let scene = Scene::new().await;
+    let options = "spec: {options: {require_session_mfa: yes}, allow";
+    create(&scene.cluster, ROLE.replace("spec: {allow", options)).await;
+    let refused = until("the agent to hear of the role", async || {
+        let opened = scene.open("wiki", "wiki").await;
+        (!opened.refused.is_empty()).then_some(opened)
+    })
+    .await;
+    assert!(refused.denied && refused.refused.contains("require_session_mfa: yes"), "{refused:?}");
+    let taken = scene.taken();
+    assert!(!scene.open("wiki", "wiki").await.refused.is_empty());
+    assert_eq!(scene.taken(), taken, "nothing was dialled");
+    until("the event", async || {
+        let refused = support::events(&mut scene.cluster.admin().await, "SP2302W").await;
+        refused.iter().any(|event| event["fields"]["reason"] == "factor_missing").then_some(())
+    })
+    .await;
+    scene.node.shutdown(false).await;
+    scene.cluster.running.shutdown(false).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_ends_when_the_application_is_registered_elsewhere() {
     let scene = Scene::new().await;

@@ -5,6 +5,7 @@ pub(crate) mod devices;
 mod factors;
 mod logins;
 mod passwords;
+mod session_factors;
 mod stolen;
 
 use std::collections::HashMap;
@@ -53,6 +54,8 @@ pub(crate) fn with_passkeys(config: &mut Config) {
 pub(crate) struct Bench<'c> {
     cluster: &'c Cluster,
     pin: String,
+    /// The proxy's way.
+    proxy: Channel,
     web: WebClient<Channel>,
     /// What terminals show, by the id of the challenge.
     codes: parking_lot::Mutex<HashMap<String, String>>,
@@ -138,8 +141,9 @@ async fn cluster_with(adjust: impl FnOnce(&mut Config)) -> Cluster {
 impl<'c> Bench<'c> {
     async fn at(cluster: &'c Cluster) -> Self {
         let pin = support::pin(&mut cluster.admin().await).await;
-        let web = WebClient::new(joined_proxy(cluster).await);
-        Self { cluster, pin, web, codes: parking_lot::Mutex::default() }
+        let proxy = joined_proxy(cluster).await;
+        let web = WebClient::new(proxy.clone());
+        Self { cluster, pin, proxy, web, codes: parking_lot::Mutex::default() }
     }
 
     async fn login(&self) -> LoginClient<Channel> {
@@ -393,6 +397,8 @@ pub(crate) async fn as_people(cluster: &Cluster) {
     web.prove_login_password(request).await.unwrap();
     let begun = bench.begin(PORT).await.unwrap();
     web.refuse_login(at(&begun.id)).await.unwrap();
+
+    session_factors::as_people(&bench, &wendy, &mut key).await;
 
     let request = v1::CreateUserRequest { name: "ivan".to_owned(), ..Default::default() };
     let token = cluster.admin().await.create_user(request).await.unwrap().into_inner().token;

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use sallyport_access::{Identity, Login, Principal};
+use sallyport_access::{FactorDemand, Identity, Login, Principal};
 use sallyport_audit::Code;
 use sallyport_ca::CaError;
 use sallyport_ca::keys::fingerprint;
+use sallyport_session::Evidence;
+use sallyport_session::factor::{Missing, Shown};
 use ssh_key::public::KeyData;
 use ssh_key::{Algorithm, Certificate};
 use time::OffsetDateTime;
@@ -102,7 +104,10 @@ pub(super) async fn enter(shared: &Shared, user: &str, identity: Identity, proof
     let node = directory.node();
     if user == JOIN_LOGIN {
         return match directory.policies().may_reach_to_join(&identity, &node, &directory.locks(), now) {
-            Ok(_) => Access::Joining(Box::new(identity)),
+            Ok(permit) => match evidence(shared, permit.factor(), proof).await {
+                Ok(_) => Access::Joining(Box::new(identity)),
+                Err(missing) => refuse(missing.into()),
+            },
             Err(refusal) => refuse(refusal.into()),
         };
     }
@@ -112,16 +117,36 @@ pub(super) async fn enter(shared: &Shared, user: &str, identity: Identity, proof
     };
     let covered = match (proof, &identity.principal) {
         (Proof::Ssh(certificate), _) => certificate.valid_principals().iter().any(|name| name == user),
-        (Proof::Native, Principal::User { logins, .. }) => logins.contains(&login),
-        (Proof::Native, Principal::Host { .. }) => false,
+        (Proof::Native(_), Principal::User { logins, .. }) => logins.contains(&login),
+        (Proof::Native(_), Principal::Host { .. }) => false,
     };
     if !covered {
         return refuse(EntryRefused::NotCertified { login });
     }
+    let evidence = match evidence(shared, permit.factor(), proof).await {
+        Ok(evidence) => evidence,
+        Err(missing) => return refuse(missing.into()),
+    };
     match shared.back_end.enter(&identity, proof, &permit).await {
         Ok(place) => {
-            Access::Granted(Box::new(Granted { identity, login, place, permit, since: Instant::now() }))
+            let since = Instant::now();
+            Access::Granted(Box::new(Granted { identity, login, place, permit, evidence, since }))
         }
         Err(error) => refuse(error.into()),
     }
+}
+
+/// The second factor that has to be proven before anything is done on this connection, whichever protocol it has.
+async fn evidence(
+    shared: &Shared,
+    demand: Option<&FactorDemand>,
+    proof: Proof<'_>,
+) -> Result<Evidence, Missing> {
+    let shown = || match proof {
+        Proof::Ssh(certificate) => {
+            certificate.to_openssh().map(Shown::Ssh).map_err(|error| error.to_string())
+        }
+        Proof::Native(certificate) => Ok(Shown::Tls(certificate.clone())),
+    };
+    Evidence::gather(demand, shared.server.directory.factors(), shown, shared.info.client_addr).await
 }

@@ -88,7 +88,7 @@ async fn greet(mut line: impl Stream, shared: &Arc<Shared>, login: NativeLogin) 
     } else {
         // Before the login is decided: the client does not wait for that.
         let _ = mux.answer(&Frame::Welcome { version: VERSION });
-        let access = login::enter(shared, &user, login.identity, Proof::Native).await;
+        let access = login::enter(shared, &user, login.identity, Proof::Native(&login.certificate)).await;
         let _ = shared.access.set(access);
         shared.decided.notify_one();
         shared.touch();

@@ -11,7 +11,7 @@ use sallyport_access::Permit;
 use sallyport_access::{Identity, Login};
 use sallyport_audit::{Code, Event};
 use sallyport_session::limits::{Limit, Moment, Verdict, judge};
-use sallyport_session::{Activity, Denied, Ending, Stop, Watched};
+use sallyport_session::{Activity, Denied, Ending, Evidence, Stop, Watched};
 use time::OffsetDateTime;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
@@ -59,6 +59,8 @@ pub(in crate::node) struct Granted {
     pub(super) place: Arc<dyn Place>,
     /// As decided when the connection began.
     pub(super) permit: Permit,
+    /// The second factor that was proven, where the permit demanded one.
+    pub(super) evidence: Evidence,
     /// When that was.
     pub(super) since: Instant,
 }
@@ -262,6 +264,12 @@ impl Shared {
         self.server.sink.emit(event);
     }
 
+    /// The second factor that was proven for this connection, where its sessions are decided about here.
+    pub(in crate::node) fn evidence(&self) -> Option<&Evidence> {
+        self.granted().map(|granted| &granted.evidence)
+    }
+
+    /// What the user was granted who is on the connection.
     pub(super) fn granted(&self) -> Option<&Granted> {
         match self.access.get() {
             Some(Access::Granted(granted)) => Some(granted),
@@ -314,7 +322,7 @@ impl Shared {
     pub(in crate::node) fn decide(&self) -> Result<(Arc<dyn Place>, Word), Refused> {
         match self.access.get() {
             Some(Access::Granted(granted)) => {
-                let Granted { identity, login, place, .. } = granted.as_ref();
+                let Granted { identity, login, place, evidence, .. } = granted.as_ref();
                 let directory = &self.server.directory;
                 let decision = directory.policies().decide(
                     identity,
@@ -324,7 +332,14 @@ impl Shared {
                     OffsetDateTime::now_utc(),
                 );
                 match decision {
-                    Ok(permit) => Ok((place.clone(), Word::Ours(permit))),
+                    Ok(permit) => match evidence.meets(permit.factor()) {
+                        Ok(()) => Ok((place.clone(), Word::Ours(permit))),
+                        Err(missing) => {
+                            let event = self.event(Code::SessionRefused).message(missing.to_string());
+                            self.refused(event.field("reason", missing.reason()));
+                            Err(missing.into())
+                        }
+                    },
                     Err(refusal) => {
                         let mut event = self.event(Code::SessionRefused).message(refusal.to_string());
                         if let Some(rule) = refusal.rule() {

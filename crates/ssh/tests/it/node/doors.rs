@@ -2,6 +2,7 @@
 //! client is ours.
 
 mod bounds;
+mod factors;
 
 use std::time::Duration;
 
@@ -107,7 +108,8 @@ pub(crate) fn serve(world: &World, far: tokio::io::DuplexStream, identity: Ident
     let server = world.server.clone();
     let info =
         ConnectionInfo { client_addr: Some(([127, 0, 0, 1], 4321).into()), ..ConnectionInfo::default() };
-    let login = NativeLogin { identity, proof: "aa:bb".to_owned() };
+    let certificate = bytes::Bytes::from_static(b"as it was presented");
+    let login = NativeLogin { identity, proof: "aa:bb".to_owned(), certificate };
     tokio::spawn(async move { server.serve_native(far, login, info).await });
 }
 

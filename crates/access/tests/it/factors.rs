@@ -1,0 +1,118 @@
+//! The second factor before each session, as roles and the cluster's policy demand it.
+
+use std::time::Duration;
+
+use sallyport_access::{
+    Database, DatabaseAccount, FactorDemand, HostId, Login, Node, NodeKind, NodeName, Permit, Policies,
+    SessionFactor, SessionPolicy, SessionTarget,
+};
+
+use crate::people::{now, role, user};
+
+const EVERYWHERE: &str =
+    "allow: {logins: [x], node_labels: {'*': '*'}, db_labels: {'*': '*'}, db_users: [app], db_names: [shop]}";
+
+fn node() -> Node {
+    Node {
+        id: HostId::new(),
+        name: NodeName::new("web-1").unwrap(),
+        labels: [("env", "test")].into_iter().collect(),
+        kind: NodeKind::Sallyport,
+    }
+}
+
+fn compiled(cluster: &str) -> Policies {
+    let with = |name: &str, options: &str| role(name, &format!("{{{EVERYWHERE}, options: {{{options}}}}}"));
+    let roles = [
+        with("silent", ""),
+        with("no", "require_session_mfa: no, session_mfa_ttl: 1m"),
+        with("yes", "require_session_mfa: yes"),
+        with("yes-5m", "require_session_mfa: yes, session_mfa_ttl: 5m"),
+        with("hardware-10m", "require_session_mfa: hardware, session_mfa_ttl: 10m"),
+        role(
+            "elsewhere",
+            "{allow: {logins: [y], node_labels: {env: prod}}, options: {require_session_mfa: hardware}}",
+        ),
+    ];
+    let text =
+        format!("kind: session_policy\nversion: v1\nmetadata: {{name: default}}\nspec: {{{cluster}}}\n");
+    Policies::compile_with(&roles, SessionPolicy::parse(&text).unwrap()).unwrap()
+}
+
+fn demanded(policies: &Policies, held: &[&str]) -> (SessionFactor, u64) {
+    let login = Login::new("x").unwrap();
+    let permit: Permit = policies.decide(&user("u", held, &[]), &node(), &login, &[], now()).unwrap();
+    let rule = permit.limits().factor;
+    assert_eq!(permit.factor().map(|demand| demand.rule), (rule.factor != SessionFactor::No).then_some(rule));
+    (rule.factor, rule.grace.as_secs())
+}
+
+#[test]
+fn the_strictest_of_roles_and_cluster_counts_and_the_shortest_time_of_those_that_demand() {
+    use SessionFactor::{Hardware, No, Yes};
+    let quiet = compiled("max_sessions: 5");
+    for (held, expected) in [
+        (&["silent"][..], (No, 0)),
+        (&["no"], (No, 0)),
+        (&["no", "yes-5m"], (Yes, 300)),
+        (&["silent", "yes-5m", "elsewhere"], (Yes, 300)),
+        (&["yes", "yes-5m"], (Yes, 0)),
+        (&["yes-5m", "hardware-10m"], (Hardware, 300)),
+    ] {
+        assert_eq!(demanded(&quiet, held), expected, "{held:?}");
+    }
+    // A role does not lift what the cluster demands, and what a role leaves open of the time the cluster says.
+    let strict = compiled("require_session_mfa: yes, session_mfa_ttl: 2m");
+    for (held, expected) in [
+        (&["silent"][..], (Yes, 120)),
+        (&["no"], (Yes, 120)),
+        (&["yes"], (Yes, 120)),
+        (&["hardware-10m"], (Hardware, 120)),
+    ] {
+        assert_eq!(demanded(&strict, held), expected, "{held:?}");
+    }
+    assert_eq!(demanded(&compiled("session_mfa_ttl: 3m"), &["yes"]), (Yes, 180));
+}
+
+#[test]
+fn a_demand_names_its_session() {
+    let policies = compiled("max_sessions: 5");
+    let (alice, login, node) = (user("u", &["yes-5m"], &[]), Login::new("x").unwrap(), node());
+    let permit = policies.decide(&alice, &node, &login, &[], now()).unwrap();
+    let target = |demand: Option<&FactorDemand>| demand.map(|demand| demand.target.clone());
+    assert_eq!(target(permit.factor()), Some(SessionTarget::node(node.id, &login)));
+    let text = "kind: db\nversion: v1\nmetadata: {name: prod}\nspec: {address: 'db:5432'}\n";
+    let database = Database::parse(text).unwrap();
+    let permit =
+        policies.decide(&alice, &database, &DatabaseAccount::new("app", "shop"), &[], now()).unwrap();
+    assert_eq!(target(permit.factor()).unwrap().to_string(), "database prod as app in shop");
+    // Taking part in a session of one's own is no way round.
+    let join = policies.may_reach_to_join(&alice, &node, &[], now()).unwrap();
+    assert_eq!(target(join.factor()), Some(SessionTarget::join(node.id)));
+    assert!(
+        policies
+            .may_reach_to_join(&user("u", &["silent"], &[]), &node, &[], now())
+            .unwrap()
+            .factor()
+            .is_none()
+    );
+}
+
+#[test]
+fn what_is_written_is_read_and_bounded() {
+    let bad = |options: &str| {
+        let text = format!(
+            "kind: role\nversion: v1\nmetadata: {{name: r}}\nspec: {{allow: {{logins: [x], node_labels: {{a: b}}}}, options: {{{options}}}}}\n"
+        );
+        sallyport_access::Role::parse(&text).unwrap_err().to_string()
+    };
+    assert!(bad("require_session_mfa: sometimes").contains("no, yes, hardware"));
+    assert!(bad("session_mfa_ttl: 31m").contains("out of range"));
+    let kept = role(
+        "r",
+        &format!("{{{EVERYWHERE}, options: {{require_session_mfa: hardware, session_mfa_ttl: 30m}}}}"),
+    );
+    let again = sallyport_access::Role::parse(&kept.to_yaml()).unwrap();
+    assert_eq!(again.options.require_session_mfa, Some(SessionFactor::Hardware));
+    assert_eq!(again.options.session_mfa_ttl, Some(Duration::from_secs(1800)));
+}

@@ -1,0 +1,82 @@
+//! Whether a second factor is proven for a session, as hosts ask that decide about it.
+
+use std::net::IpAddr;
+
+use sallyport_access::Identity;
+use sallyport_ca::keys;
+use sallyport_wire::{convert, v1};
+use time::OffsetDateTime;
+use tonic::Status;
+
+use crate::authority::session_factors::asked::{SessionFactors, own_of};
+
+impl SessionFactors {
+    /// The user whose certificate a host shows, as they are now.
+    pub(crate) fn shown(&self, shown: Option<&v1::ShownCertificate>) -> Result<Identity, Status> {
+        use v1::shown_certificate::Certificate;
+        let now = OffsetDateTime::now_utc();
+        let (authorities, denied) = (self.issuance.authorities(), |problem: &dyn std::fmt::Display| {
+            Status::permission_denied(format!("the user's certificate: {problem}"))
+        });
+        let trust = authorities.trust();
+        let identity = match shown.and_then(|shown| shown.certificate.as_ref()) {
+            Some(Certificate::Ssh(line)) => {
+                let certificate = keys::certificate(line).map_err(|error| denied(&error))?;
+                trust.verify_user_ssh(&certificate, now).map_err(|error| denied(&error))?
+            }
+            Some(Certificate::Tls(der)) => trust.identify_tls(der, now).map_err(|error| denied(&error))?,
+            None => return Err(Status::permission_denied("the call shows no certificate of a user")),
+        };
+        own_of(&identity)?;
+        self.gate.check_locks(&identity, now)?;
+        Ok(self.identities.current(&identity)?.into_owned())
+    }
+
+    /// Whether a factor is proven for a session about which this host decides.
+    pub(crate) async fn check(
+        &self,
+        host: &Identity,
+        request: &v1::CheckSessionFactorRequest,
+    ) -> Result<v1::CheckSessionFactorResponse, Status> {
+        let now = OffsetDateTime::now_utc();
+        let asked = request
+            .target
+            .as_ref()
+            .ok_or_else(|| Status::invalid_argument("the call does not say which session it is about"))?;
+        let with = self.targets.find(asked)?;
+        if !self.targets.is_decided_by(host, &with) {
+            return Err(Status::permission_denied(format!(
+                "{} decides about no session with {}",
+                host.display_name(),
+                with.name()
+            )));
+        }
+        let user = self.shown(request.certificate.as_ref())?;
+        let Some(demand) = self.targets.demand(&user, &with, asked, now)? else {
+            return Ok(v1::CheckSessionFactorResponse { satisfied: true, ..Default::default() });
+        };
+        let proven = self.proven(&own_of(&user)?, address(&request.address)?, &demand, now).await?;
+        let result = if proven.is_some() { "proven" } else { "missing" };
+        metrics::counter!("sallyport_session_factors_checked_total", "result" => result).increment(1);
+        Ok(match proven {
+            Some((factor, until)) => v1::CheckSessionFactorResponse {
+                satisfied: true,
+                demand: String::new(),
+                factor,
+                until: Some(convert::time_to_proto(until)),
+            },
+            None => v1::CheckSessionFactorResponse {
+                demand: demand.rule.factor.as_str().to_owned(),
+                ..Default::default()
+            },
+        })
+    }
+}
+
+/// An address as a proxy or an agent tells it, with a port or without.
+pub(crate) fn address(text: &str) -> Result<IpAddr, Status> {
+    let with_port = || text.parse::<std::net::SocketAddr>().map(|address| address.ip());
+    text.parse::<IpAddr>().or_else(|_| with_port()).map(|ip| ip.to_canonical()).map_err(|_| {
+        Status::invalid_argument("the client's address is no IP address, with or without a port")
+    })
+}

@@ -1,0 +1,211 @@
+//! Proofs of a second factor while they serve sessions. They are in memory alone: after a restart the authority asks anew.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use parking_lot::Mutex;
+use sallyport_access::{FactorDemand, SessionFactor, SessionTarget, UserName};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// Proofs that are kept of one login, the latest.
+const MOST_OF_LOGIN: usize = 32;
+/// Logins whose proofs are kept.
+const MOST_LOGINS: usize = 50_000;
+/// How long a user who has refused is not asked again.
+pub(crate) const QUIET: time::Duration = time::Duration::seconds(60);
+
+/// For which sessions a proof is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// For these.
+    Targets(Vec<SessionTarget>),
+    /// For all whose roles let a proof serve for a time.
+    All,
+}
+
+/// A second factor that a user has proven for sessions. The login stands for its keys: it has one of SSH and one of TLS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) user: UserName,
+    pub(crate) login: Uuid,
+    /// Where the sessions come from.
+    pub(crate) address: IpAddr,
+    pub(crate) scope: Scope,
+    /// What the proof is worth.
+    pub(crate) worth: SessionFactor,
+    /// The factor; none of a recovery code.
+    pub(crate) factor: Option<Uuid>,
+    /// The factor as its user calls it, for the record.
+    pub(crate) name: String,
+    pub(crate) proven_at: OffsetDateTime,
+    /// The end that was asked for.
+    pub(crate) until: OffsetDateTime,
+}
+
+impl Grant {
+    /// Until when it serves a session, where it does.
+    pub(crate) fn serves(
+        &self,
+        user: &UserName,
+        address: IpAddr,
+        demand: &FactorDemand,
+        now: OffsetDateTime,
+    ) -> Option<OffsetDateTime> {
+        let covers = match &self.scope {
+            Scope::Targets(targets) => targets.iter().any(|target| target.covers(&demand.target)),
+            Scope::All => !demand.rule.grace.is_zero(),
+        };
+        let until = self.until.min(self.proven_at + demand.rule.serves());
+        let holds = covers
+            && self.user == *user
+            && self.address == address.to_canonical()
+            && self.worth >= demand.rule.factor
+            && self.proven_at <= now
+            && now < until;
+        holds.then_some(until)
+    }
+}
+
+/// The proofs of all logins, and who has refused to prove.
+#[derive(Debug, Default)]
+pub(crate) struct Grants {
+    kept: Mutex<HashMap<Uuid, Vec<Grant>>>,
+    refused: Mutex<HashMap<(Uuid, IpAddr), OffsetDateTime>>,
+}
+
+impl Grants {
+    /// Keeps a proof.
+    pub(crate) fn add(&self, mut grant: Grant, now: OffsetDateTime) {
+        grant.address = grant.address.to_canonical();
+        let mut kept = self.kept.lock();
+        if kept.len() >= MOST_LOGINS {
+            kept.retain(|_, grants| grants.iter().any(|grant| now < grant.until));
+        }
+        if kept.len() >= MOST_LOGINS && !kept.contains_key(&grant.login) {
+            return tracing::warn!(
+                "more proofs of second factors than are kept: one is not, and its user is asked again"
+            );
+        }
+        let own = kept.entry(grant.login).or_default();
+        own.retain(|grant| now < grant.until);
+        if own.len() >= MOST_OF_LOGIN {
+            own.remove(0);
+        }
+        own.push(grant);
+    }
+
+    /// The proofs of a login that serve a session, with until when.
+    pub(crate) fn serving(
+        &self,
+        login: Uuid,
+        user: &UserName,
+        address: IpAddr,
+        demand: &FactorDemand,
+        now: OffsetDateTime,
+    ) -> Vec<(Grant, OffsetDateTime)> {
+        let kept = self.kept.lock();
+        let own = kept.get(&login).map(Vec::as_slice).unwrap_or_default();
+        own.iter()
+            .filter_map(|grant| Some((grant.clone(), grant.serves(user, address, demand, now)?)))
+            .collect()
+    }
+
+    /// A user has refused to prove for a login, or failed to.
+    pub(crate) fn refused(&self, login: Uuid, address: IpAddr, now: OffsetDateTime) {
+        let mut refused = self.refused.lock();
+        refused.retain(|_, until| now < *until);
+        if refused.len() < MOST_LOGINS {
+            refused.insert((login, address.to_canonical()), now + QUIET);
+        }
+    }
+
+    /// Until when a user is not asked, where they have refused.
+    pub(crate) fn quiet(&self, login: Uuid, address: IpAddr, now: OffsetDateTime) -> Option<OffsetDateTime> {
+        self.refused.lock().get(&(login, address.to_canonical())).copied().filter(|until| now < *until)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Duration;
+
+    use sallyport_access::{FactorRule, Kind};
+
+    use super::*;
+
+    fn demand(resource: &str, factor: SessionFactor, grace: u64) -> FactorDemand {
+        let rule = FactorRule { factor, grace: Duration::from_secs(grace) };
+        FactorDemand { rule, target: SessionTarget::any(Kind::App, resource) }
+    }
+
+    fn grant(now: OffsetDateTime) -> Grant {
+        Grant {
+            user: UserName::new("alice").unwrap(),
+            login: Uuid::from_u128(1),
+            address: "192.0.2.1".parse().unwrap(),
+            scope: Scope::Targets(vec![SessionTarget::any(Kind::App, "wiki")]),
+            worth: SessionFactor::Yes,
+            factor: None,
+            name: "phone".to_owned(),
+            proven_at: now,
+            until: now + Duration::from_secs(1800),
+        }
+    }
+
+    /// Every part of the tuple that a proof is bound to, changed by itself.
+    #[test]
+    fn a_proof_serves_its_own_user_address_target_kind_and_time_alone() {
+        let now = OffsetDateTime::UNIX_EPOCH + Duration::from_secs(86_400);
+        let (yes, address) = (SessionFactor::Yes, "192.0.2.1".parse().unwrap());
+        let (alice, bob) = (UserName::new("alice").unwrap(), UserName::new("bob").unwrap());
+        let one = grant(now);
+        let wiki = demand("wiki", yes, 300);
+        let minute = Duration::from_secs(60);
+        assert_eq!(one.serves(&alice, address, &wiki, now), Some(now + 5 * minute));
+        assert_eq!(
+            one.serves(&alice, address, &demand("wiki", yes, 0), now),
+            Some(now + minute),
+            "its own session"
+        );
+        assert_eq!(
+            one.serves(&alice, "::ffff:192.0.2.1".parse().unwrap(), &wiki, now),
+            Some(now + 5 * minute)
+        );
+        assert_eq!(one.serves(&bob, address, &wiki, now), None, "of another user");
+        assert_eq!(one.serves(&alice, "192.0.2.2".parse().unwrap(), &wiki, now), None, "from elsewhere");
+        assert_eq!(one.serves(&alice, address, &demand("mail", yes, 300), now), None, "of another resource");
+        assert_eq!(
+            one.serves(&alice, address, &demand("wiki", SessionFactor::Hardware, 300), now),
+            None,
+            "worth less"
+        );
+        assert_eq!(one.serves(&alice, address, &wiki, now + 5 * minute), None, "over");
+        assert_eq!(one.serves(&alice, address, &wiki, now - minute), None, "from before");
+        let all = Grant { scope: Scope::All, ..one };
+        assert!(all.serves(&alice, address, &demand("mail", yes, 300), now).is_some());
+        assert_eq!(all.serves(&alice, address, &demand("mail", yes, 0), now), None, "no time is given there");
+        let short = Grant { until: now + minute, ..all };
+        assert_eq!(short.serves(&alice, address, &wiki, now + minute), None, "an end that was asked for");
+    }
+
+    #[test]
+    fn proofs_are_found_by_their_login_and_bounded() {
+        let (grants, now) = (Grants::default(), OffsetDateTime::UNIX_EPOCH + Duration::from_secs(86_400));
+        let (alice, address) = (UserName::new("alice").unwrap(), "192.0.2.1".parse().unwrap());
+        for _ in 0..MOST_OF_LOGIN + 1 {
+            grants.add(grant(now), now);
+        }
+        let wiki = demand("wiki", SessionFactor::Yes, 300);
+        assert_eq!(grants.serving(Uuid::from_u128(1), &alice, address, &wiki, now).len(), MOST_OF_LOGIN);
+        assert!(
+            grants.serving(Uuid::from_u128(2), &alice, address, &wiki, now).is_empty(),
+            "another login's"
+        );
+        grants.refused(Uuid::from_u128(1), address, now);
+        assert_eq!(grants.quiet(Uuid::from_u128(1), address, now), Some(now + QUIET));
+        assert_eq!(grants.quiet(Uuid::from_u128(1), address, now + QUIET), None);
+        assert_eq!(grants.quiet(Uuid::from_u128(2), address, now), None);
+    }
+}

@@ -1,0 +1,8 @@
+//! The second factor for each session: asked for by users and for them, kept for a while, and looked for where sessions are decided.
+
+pub(crate) mod asked;
+pub(crate) mod certify;
+pub(crate) mod check;
+pub(crate) mod grants;
+mod pending;
+pub(crate) mod targets;
