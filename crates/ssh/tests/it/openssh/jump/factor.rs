@@ -23,7 +23,7 @@ async fn a_client_whose_name_asks_for_it_is_asked_for_a_second_factor_and_no_oth
         command.env("SSH_ASKPASS", &askpass).env("SSH_ASKPASS_REQUIRE", "force");
         command
     };
-    let ran = ssh("mfa", &[]).output().await.unwrap();
+    let ran = ssh("mfa", &["-oBatchMode=no"]).output().await.unwrap();
     let said = text(&ran.stderr);
     assert!(text(&ran.stdout).starts_with("SSH-2.0-OpenSSH"), "{said}");
     assert!(
@@ -34,12 +34,12 @@ async fn a_client_whose_name_asks_for_it_is_asked_for_a_second_factor_and_no_oth
     let asked = std::fs::read_to_string(askpass.with_extension("sh.asked")).unwrap();
     assert!(asked.contains("One-time code, or Enter when it is proven at the page:"), "{asked}");
     // A client that cannot answer is not let in as this one; as any other it is asked nothing.
-    let ran = ssh("mfa", &["-oBatchMode=yes"]).output().await.unwrap();
+    let ran = ssh("mfa", &[]).output().await.unwrap();
     assert!(text(&ran.stderr).contains("Permission denied (keyboard-interactive)"), "{}", text(&ran.stderr));
-    let ran = ssh("alice", &["-oBatchMode=yes"]).output().await.unwrap();
+    let ran = ssh("alice", &[]).output().await.unwrap();
     assert!(text(&ran.stdout).starts_with("SSH-2.0-OpenSSH"), "{}", text(&ran.stderr));
     // Without a certificate there is nothing to answer.
-    let none = ["-oPubkeyAuthentication=no", "-oPreferredAuthentications=keyboard-interactive"];
+    let none = ["-oBatchMode=no", "-oPubkeyAuthentication=no"];
     let ran = ssh("mfa", &none).output().await.unwrap();
     assert!(text(&ran.stderr).contains("Permission denied"), "{}", text(&ran.stderr));
     assert_eq!(stand.nodes.typed.lock().len(), 2);
