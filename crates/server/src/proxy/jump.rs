@@ -15,8 +15,9 @@ use sallyport_sal::HybridKeyExchange;
 use sallyport_ssh::BoxedStream;
 use sallyport_ssh::capabilities::{Sighting, Whose};
 use sallyport_ssh::client::PHASE;
-use sallyport_ssh::jump::{Admits, Dial, Jump, JumpConfig, Refusal};
+use sallyport_ssh::jump::{ASKS, Admits, Answered, Dial, Jump, JumpConfig, Question, Refusal};
 use sallyport_wire::stream_header::UserCertificate;
+use sallyport_wire::v1;
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
@@ -27,10 +28,12 @@ use super::gateway::ServeSsh;
 use super::nodes::{NodeAsked, Nodes};
 use super::open::{ClientContext, Opened};
 use super::proving;
+use super::servers::DialError;
 use super::watcher::{Session, Watcher};
 use crate::ServerError;
 use crate::listener::Faults;
 use crate::member::client_sightings::Sightings;
+use crate::member::cluster_cache::Resolved;
 use crate::member::host::{Credentials, certificates};
 use crate::sessions::SessionGuard;
 
@@ -82,12 +85,28 @@ impl Dial for JumpDial {
             ssh_alone: true,
         };
         let client = ClientContext { identity: Arc::new(identity.clone()), certificate, address: client };
-        let opened = self.nodes.opener.open(&client, &asked, &opening, now).await;
-        let Opened { found: node, stream, counted, .. } =
-            opened.map_err(|error| Refusal::new(error.to_string()))?;
+        let opened = match self.nodes.opener.open(&client, &asked, &opening, now).await {
+            Ok(opened) => opened,
+            Err(error) => return Err(self.refusal(&client, host, &error).await),
+        };
+        let Opened { found: node, stream, counted, .. } = opened;
         let (view, sink) = (Arc::clone(&self.nodes.opener.view), Arc::clone(&self.nodes.opener.sink));
         let session = Session::with_node(view, client.identity, node, None, sink);
         Ok(Box::new(ToNode::new(stream.into_stream(), session, counted, cut)))
+    }
+
+    async fn question(&self, identity: &Identity, _: &str, client: SocketAddr) -> Option<Question> {
+        self.nodes.opener.asking.question(identity, client)
+    }
+
+    async fn answer(
+        &self,
+        question: &Question,
+        typed: &str,
+        certificate: &str,
+        client: SocketAddr,
+    ) -> Answered {
+        self.nodes.opener.asking.answer(question, typed, certificate, client).await
     }
 
     fn saw(&self, sighting: Sighting) {
@@ -109,6 +128,30 @@ impl Dial for JumpDial {
             self.nodes.opener.sink.emit(event);
         }
         self.sightings.saw_ssh(sighting);
+    }
+}
+
+impl JumpDial {
+    /// What the user reads. A client of this face cannot ask for a second factor, so that the words say where it is proven.
+    async fn refusal(&self, client: &ClientContext, host: &str, error: &DialError) -> Refusal {
+        let opener = &self.nodes.opener;
+        let demanded = matches!(error, DialError::Factor(missing) if missing.demanded().is_some());
+        if !demanded {
+            return Refusal::new(error.to_string());
+        }
+        let resource = match opener.view.resolve(host) {
+            Resolved::One(node) => node.id.to_string(),
+            Resolved::Unknown | Resolved::Several(_) => host.to_owned(),
+        };
+        let target = v1::SessionTarget { kind: "node".to_owned(), resource, ..v1::SessionTarget::default() };
+        let whose = (&client.certificate, client.address);
+        match opener.asking.words(&client.identity, whose, target).await {
+            Some(words) => Refusal::new(format!(
+                "a second factor has to be proven before this session: {words}; or, to type a one-time code, as the user {ASKS} of this \
+                 proxy: ssh -J {ASKS}@PROXY"
+            )),
+            None => Refusal::new(error.to_string()),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The proxy service: tunnels, the access decision and the bytes between clients and nodes.
 
+mod asking;
 mod bodies;
 mod carrying;
 mod client;
@@ -239,6 +240,10 @@ pub(crate) async fn start(start: Start) -> Result<Service, ServerError> {
         sink: Arc::new(spool.clone()),
         stopping: drain.clone(),
         factors: AuthorityFactors::new(client.clone(), &view),
+        asking: asking::Asking::new(
+            client.clone(),
+            &public_addr.first().map(HostPort::to_string).unwrap_or_default(),
+        ),
     };
     let nodes = Nodes { opener: opener.clone(), recording: Arc::clone(&recording) };
     let limits = &section.limits;

@@ -17,6 +17,7 @@ use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, info, info_span, instrument};
 
+use super::asking::Asking;
 use super::hub::Hub;
 use crate::member::cluster_cache::ClusterCache;
 use crate::member::session_factors::AuthorityFactors;
@@ -170,6 +171,8 @@ pub(crate) struct Opener {
     /// The proxy takes nothing new.
     pub(crate) stopping: CancellationToken,
     pub(crate) factors: AuthorityFactors,
+    /// For users whose clients cannot ask.
+    pub(crate) asking: Asking,
 }
 
 impl std::fmt::Debug for Opener {

@@ -21,6 +21,7 @@ use futures::future::BoxFuture;
 use metrics::counter;
 use sallyport_access::{DatabaseName, DatabasePermit, HostId};
 use sallyport_audit::{Code, Event, PHASE};
+use sallyport_databases::postgres::error::Refusal;
 use sallyport_databases::postgres::options;
 use sallyport_databases::postgres::startup::First;
 use sallyport_wire::trace_context::TraceContext;
@@ -34,7 +35,7 @@ use tracing::{Instrument, Span, info, info_span};
 use self::asked::DatabaseAsked;
 pub(crate) use self::frames::{DatabaseFrames, connected};
 pub(crate) use self::fresh::FreshKeys;
-use self::greeting::{first_packet, say};
+use self::greeting::{Denied, first_packet, say};
 pub(crate) use self::greeting::{no_database_client, refuse_plain, refuse_stranger, refuse_unfit};
 use self::said::Said;
 pub(crate) use self::ways::Databases;
@@ -136,12 +137,30 @@ impl Databases {
                 }
                 Err(denied) => {
                     drop(opening);
-                    say(stream, &denied.refusal).await;
+                    let refusal = self.told(&client, &asked, denied).await;
+                    say(stream, &refusal).await;
                 }
             }
         }
         .instrument(span)
         .await;
+    }
+
+    /// What the client shows. It cannot ask for a second factor, so that the words say where it is proven.
+    async fn told(&self, client: &ClientContext, asked: &DatabaseAsked<'_>, denied: Denied) -> Refusal {
+        let (Some(_), Some(name)) = (denied.factor, asked.name) else { return denied.refusal };
+        let said = |text: Option<&str>| text.unwrap_or_default().to_owned();
+        let target = v1::SessionTarget {
+            kind: "db".to_owned(),
+            resource: name.to_string(),
+            account: said(asked.said.and_then(|said| said.user)),
+            db_name: said(asked.said.and_then(|said| said.name.or(said.user))),
+        };
+        let whose = (&client.certificate, client.address);
+        match self.opener.asking.words(&client.identity, whose, target).await {
+            Some(words) => denied.refusal.hint(words),
+            None => denied.refusal,
+        }
     }
 
     /// Opens the way for a client whose TLS goes on to an agent, by what it says outside of that, and carries what the two say to
