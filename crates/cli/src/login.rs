@@ -6,10 +6,11 @@ use sallyport_access::UserName;
 use sallyport_access::text::Foreign;
 use serde_json::json;
 use time::OffsetDateTime;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::browser;
 use crate::devices;
-use crate::error::{CliError, CliResult, Exit};
+use crate::error::{CliError, CliResult, Context, Exit};
 use crate::global::Global;
 use crate::ui::{self, Format};
 use sallyport_client::authority::{self, FirstTrust};
@@ -151,6 +152,7 @@ async fn in_browser(
         browser::open(&login.address(), "log in");
         browser::code("If the page asks for a code,", login.headless_code());
     }
+    give_up_at_a_signal(&login)?;
     let proven = login.finish(wanted.as_ref()).await?;
     if wanted.is_none() {
         let user = proven.user();
@@ -162,6 +164,35 @@ async fn in_browser(
         }
     }
     Ok(proven.store(profiles)?)
+}
+
+/// Has the authority told that the login is given up, where a signal ends this program from now on. By a thread of its own: this one
+/// may be waiting for what the person types. A login that is finished by then is not undone.
+fn give_up_at_a_signal(login: &BrowserLogin) -> CliResult {
+    let give_up = login.give_up();
+    let (watches, watched) = std::sync::mpsc::channel();
+    let watching = move || -> std::io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let mut terminate = signal(SignalKind::terminate())?;
+            let mut hang_up = signal(SignalKind::hangup())?;
+            let mut interrupt = signal(SignalKind::interrupt())?;
+            let _ = watches.send(());
+            let kind = tokio::select! {
+                _ = terminate.recv() => SignalKind::terminate(),
+                _ = hang_up.recv() => SignalKind::hangup(),
+                _ = interrupt.recv() => SignalKind::interrupt(),
+            };
+            give_up.tell().await;
+            // As shells have it.
+            std::process::exit(128 + kind.as_raw_value())
+        })
+    };
+    let thread = std::thread::Builder::new().name("signals".to_owned());
+    thread.spawn(watching).doing("watch for signals")?;
+    // Where the system gives no watch, signals do what they always do.
+    let _ = watched.recv();
+    Ok(())
 }
 
 /// Of a machine that is a trusted device, and cannot show it.

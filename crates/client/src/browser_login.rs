@@ -30,6 +30,8 @@ const VERIFIER_BYTES: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(600);
 /// How long to wait before the authority is asked again that could not be reached.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long a program that is interrupted tries to say so.
+const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// Where the browser is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +53,41 @@ pub struct BrowserLogin {
     verifier: String,
     loopback: Option<Loopback>,
     headless_code: String,
+}
+
+/// What a program says that gives a login up before it is proven, such as when it is interrupted: it ends at once then, and not ten
+/// minutes later.
+#[derive(Clone)]
+pub struct GiveUp {
+    proxy: String,
+    first: FirstTrust,
+    request: FinishBrowserLoginRequest,
+}
+
+impl std::fmt::Debug for GiveUp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The request has the verifier.
+        f.debug_struct("GiveUp").field("proxy", &self.proxy).finish_non_exhaustive()
+    }
+}
+
+impl GiveUp {
+    /// Says it, for two seconds at most. Where that does not arrive, the login ends by itself.
+    pub fn tell(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let telling = async {
+                let mut client = authority::login(&self.proxy, &self.first).await?;
+                let request = fips::saying(self.request, selection::global().is_fips());
+                let told = client.finish_browser_login(request).await;
+                told.map(drop).map_err(|status| Error::answered("give the login up", status))
+            };
+            match tokio::time::timeout(LAST_WORD, telling).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => debug!(error = error.told(), "the login ends by itself"),
+                Err(_) => debug!("the authority took too long; the login ends by itself"),
+            }
+        })
+    }
 }
 
 /// A login that a person has proven at its page, and that is not stored yet.
@@ -157,6 +194,21 @@ impl BrowserLogin {
         &self.headless_code
     }
 
+    /// What to say where the login is given up before it is finished.
+    #[must_use]
+    pub fn give_up(&self) -> GiveUp {
+        GiveUp {
+            proxy: self.proxy.clone(),
+            first: self.first.clone(),
+            request: FinishBrowserLoginRequest {
+                challenge: self.page.challenge.clone(),
+                code: String::new(),
+                code_verifier: self.verifier.clone(),
+                cancel: true,
+            },
+        }
+    }
+
     /// Waits until the login is proven; where a user is `wanted`, by them. The authority may be away meanwhile. Nothing is stored.
     ///
     /// # Errors
@@ -167,9 +219,13 @@ impl BrowserLogin {
             let code = match self.loopback.take() {
                 Some(loopback) => {
                     let code = loopback.code(state_of(&self.page.challenge));
-                    tokio::time::timeout_at(deadline, code)
-                        .await
-                        .map_err(|_| Error::LoginNotProven { after: PATIENCE })?
+                    tokio::select! {
+                        code = tokio::time::timeout_at(deadline, code) => {
+                            code.map_err(|_| Error::LoginNotProven { after: PATIENCE })?
+                        }
+                        // No browser comes with that.
+                        ended = self.ended() => return Err(ended),
+                    }
                 }
                 None => String::new(),
             };
@@ -197,6 +253,21 @@ impl BrowserLogin {
         })
     }
 
+    /// Waits until the login has ended without a code for this program, such as by a refusal at the page; what keeps the program from
+    /// hearing of that is no end.
+    async fn ended(&self) -> Error {
+        loop {
+            let asked = Instant::now();
+            match self.ask("").await {
+                Ok(_) => {}
+                Err(error) if is_final(&error) => return error,
+                Err(error) => debug!(error = error.told(), "whether the login was refused is not heard"),
+            }
+            // No authority is asked without end that does not wait.
+            tokio::time::sleep_until(asked + PAUSE).await;
+        }
+    }
+
     /// Asks once. The authority keeps no connection of a program without a certificate for long, so that each has its own.
     async fn ask(&self, code: &str) -> Result<FinishBrowserLoginResponse> {
         let mut client = authority::login(&self.proxy, &self.first).await?;
@@ -204,6 +275,7 @@ impl BrowserLogin {
             challenge: self.page.challenge.clone(),
             code: code.to_owned(),
             code_verifier: self.verifier.clone(),
+            cancel: false,
         };
         let answer = client.finish_browser_login(fips::saying(request, selection::global().is_fips())).await;
         let answer = answer.map_err(|status| match status.message().contains("lifetime") {
@@ -212,6 +284,12 @@ impl BrowserLogin {
         })?;
         Ok(answer.into_inner())
     }
+}
+
+/// Whether the authority says that the login has ended.
+fn is_final(error: &Error) -> bool {
+    let ends = [Code::PermissionDenied, Code::FailedPrecondition, Code::NotFound];
+    matches!(error, Error::Answered { status, .. } if ends.contains(&status.code()))
 }
 
 /// Whether the authority was not reached, or goes just now: the login is as it was.
@@ -243,6 +321,17 @@ mod tests {
             assert!(!answered(refused));
         }
         assert!(!is_passing(&Error::Lacking("page")));
+    }
+
+    #[test]
+    fn a_login_has_ended_where_the_authority_says_so_and_not_where_it_is_busy() {
+        let answered = |status| is_final(&Error::answered("log in", status));
+        assert!(answered(Status::permission_denied("refused at the page")));
+        assert!(answered(Status::not_found("no such login")));
+        for status in [Status::resource_exhausted("too many wait"), Status::unavailable("going")] {
+            assert!(!answered(status));
+        }
+        assert!(!is_final(&Error::Unreached { proxy: "a:1".to_owned(), why: "refused".to_owned() }));
     }
 
     #[test]

@@ -111,7 +111,8 @@ impl Challenges {
         Ok(v1::BeginBrowserLoginResponse { page: Some(self.page(&opened, "/login")), headless_code: code })
     }
 
-    /// Certificates for a login that was proven, for the program that began it. One that is headless is waited for.
+    /// Certificates for a login that was proven, for the program that began it. It waits until then, or until the login ends; where the
+    /// browser brings it a code, the certificates take that.
     pub(crate) async fn finish_browser_login(
         &self,
         caller: &Caller,
@@ -128,12 +129,13 @@ impl Challenges {
             if let Some(refused) = self.not_the_program(caller, &stored, asked, &request, now).await? {
                 return Err(refused);
             }
+            if request.cancel {
+                return self.give_up(caller, &stored, now).await;
+            }
             match (&stored.value.state, &asked.redirect) {
+                (State::Pending, _) => {}
+                (State::Proven(_), Redirect::Loopback { .. }) if request.code.is_empty() => {}
                 (State::Proven(by), _) => return self.finish(caller, &stored, asked, by, now).await,
-                (State::Pending, Redirect::Headless) => {}
-                (State::Pending, Redirect::Loopback { .. }) => {
-                    return Err(Status::failed_precondition("this login is not proven yet"));
-                }
                 (State::Refused, _) => {
                     return Err(Status::permission_denied(
                         "the login was refused at the page, or ended after wrong answers; begin again: sallyport login",
@@ -172,6 +174,8 @@ impl Challenges {
         let reason = match (&asked.redirect, &stored.value.state) {
             _ if !right => Some("wrong verifier"),
             (Redirect::Headless, _) => None,
+            // It waits, or gives the login up.
+            (Redirect::Loopback { .. }, _) if request.code.is_empty() => None,
             (Redirect::Loopback { .. }, State::Proven(by)) => {
                 match by.code.as_ref().map(|code| code.opens(&request.code, now)) {
                     Some((true, true)) => None,
@@ -190,6 +194,25 @@ impl Challenges {
         Ok(Some(Status::permission_denied(format!(
             "{reason}: this login has ended, since another program may be after it; begin again: sallyport login"
         ))))
+    }
+
+    /// Ends a login that the program which began it gives up, such as when it is interrupted: nothing that is proven after that opens
+    /// anything.
+    async fn give_up(
+        &self,
+        caller: &Caller,
+        stored: &Stored<ChallengeRecord>,
+        now: OffsetDateTime,
+    ) -> Result<v1::FinishBrowserLoginResponse, Status> {
+        if matches!(stored.value.state, State::Pending | State::Proven(_)) {
+            let mut next = stored.value.clone();
+            next.state = State::Refused;
+            next.ceremony = None;
+            self.write(stored, &next, Vec::new(), now).await?;
+            let event = caller.event(Code::ChallengeRefused).message("given up by the program that began it");
+            self.journal.note_caused(caller, Self::named(event, stored), "given up").await?;
+        }
+        Ok(v1::FinishBrowserLoginResponse::default())
     }
 
     async fn finish(

@@ -20,7 +20,7 @@ async fn a_passkey_logs_in_and_what_it_was_is_on_record() {
         ("pending", "loopback", "")
     );
     assert!(shown.methods.unwrap().passkey);
-    let unproven = bench.finish(&begun, "").await.unwrap_err();
+    let unproven = bench.finish(&begun, "guessed").await.unwrap_err();
     assert_eq!(unproven.code(), Code::PermissionDenied, "{unproven:?}");
 
     let begun = bench.begin(PORT).await.unwrap();
@@ -107,6 +107,112 @@ async fn a_headless_login_is_waited_for_and_wants_the_code_of_its_terminal() {
     let (finished, proven) = tokio::join!(bench.finish(&begun, ""), proving);
     assert_eq!(proven.redirect, "");
     assert_eq!(finished.unwrap().user, "alice");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_hears_at_once_of_a_refusal_and_ends_what_it_gives_up() {
+    let cluster = cluster_with(|_| {}).await;
+    let bench = Bench::at(&cluster).await;
+    let alice = cluster.user("alice", &["root"]).await;
+    let mut key = bench.first_passkey(&alice).await;
+    // The program waits for a browser on its machine, which never comes.
+    for port in [PORT, 0] {
+        let begun = bench.begin(port).await.unwrap();
+        let began = std::time::Instant::now();
+        let refusing = async { bench.web.clone().refuse_login(at(&begun.id)).await.unwrap() };
+        let (heard, _) = tokio::join!(bench.finish(&begun, ""), refusing);
+        let heard = heard.unwrap_err();
+        assert!(support::is(&heard, Code::PermissionDenied, "refused at the page"), "{heard:?}");
+        assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+    }
+    // One that is proven is not given out without its code, and waits for it.
+    let begun = bench.begin(PORT).await.unwrap();
+    let code = code_of(&bench.prove(&begun, &mut key).await.unwrap());
+    let waiting = bench.finish(&begun, "");
+    tokio::pin!(waiting);
+    assert!(futures::poll!(&mut waiting).is_pending());
+    assert_eq!(bench.finish(&begun, &code).await.unwrap().user, "alice");
+    let over = waiting.await.unwrap_err();
+    assert_eq!(over.code(), Code::FailedPrecondition, "{over:?}");
+
+    // The program is interrupted.
+    for port in [PORT, 0] {
+        let begun = bench.begin(port).await.unwrap();
+        assert_eq!(bench.tell(&begun, "", true).await.unwrap(), v1::FinishBrowserLoginResponse::default());
+        let late = bench.prove(&begun, &mut key).await.unwrap_err();
+        assert_eq!(late.code(), Code::FailedPrecondition, "{late:?}");
+        let begun = bench.begin(port).await.unwrap();
+        let proven = bench.prove(&begun, &mut key).await.unwrap();
+        bench.tell(&begun, "", true).await.unwrap();
+        let code = if port == 0 { String::new() } else { code_of(&proven) };
+        let late = bench.finish(&begun, &code).await.unwrap_err();
+        assert_eq!(late.code(), Code::PermissionDenied, "{late:?}");
+    }
+    // A login that was finished stays.
+    let begun = bench.begin(PORT).await.unwrap();
+    let code = code_of(&bench.prove(&begun, &mut key).await.unwrap());
+    bench.finish(&begun, &code).await.unwrap();
+    bench.tell(&begun, "", true).await.unwrap();
+    assert!(bench.events("SP1033W", "alice").await.iter().all(|event| event["message"] != "wrong verifier"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_a_lock_or_another_role_after_the_proof_leaves_nothing_of_it() {
+    let cluster = cluster_with(|_| {}).await;
+    let bench = Bench::at(&cluster).await;
+    let lock = |name: &str| {
+        format!(
+            "kind: lock\nversion: v1\nmetadata: {{name: {name}}}\nspec: {{target: {{user: {name}}}, message: away}}\n"
+        )
+    };
+    for (name, what) in [("alice", "reset"), ("bob", "lock"), ("carol", "roles"), ("dave", "removed")] {
+        let user = cluster.user(name, &["root"]).await;
+        let mut key = bench.first_passkey(&user).await;
+        // Between the page's two calls of a passkey, and between its proof and the program's word.
+        let early = bench.begin(PORT).await.unwrap();
+        let begin = begin_at(&early.id, &early.headless_code);
+        let asked = bench.web.clone().begin_login_passkey(begin).await.unwrap().into_inner();
+        let response = key.get(&asked.options_json);
+        let late = bench.begin(PORT).await.unwrap();
+        let code = code_of(&bench.prove(&late, &mut key).await.unwrap());
+        let mut admin = cluster.admin().await;
+        match what {
+            "reset" => {
+                admin.reset_user(v1::ResetUserRequest { name: name.to_owned() }).await.unwrap();
+            }
+            "lock" => {
+                let request = v1::CreateResourceRequest { yaml: lock(name), replace: false };
+                admin.create_resource(request).await.unwrap();
+            }
+            "roles" => {
+                let yaml = format!(
+                    "kind: user\nversion: v1\nmetadata: {{name: {name}}}\nspec: {{roles: [access]}}\n"
+                );
+                admin.create_resource(v1::CreateResourceRequest { yaml, replace: true }).await.unwrap();
+            }
+            _ => {
+                let request = v1::DeleteResourceRequest { kind: "user".to_owned(), name: name.to_owned() };
+                admin.delete_resource(request).await.unwrap();
+            }
+        }
+        let finished = bench.finish(&late, &code).await;
+        let proven = bench.web.clone().finish_login_passkey(response_at(&early.id, response)).await;
+        match what {
+            // What they are now is what they log in as.
+            "roles" => {
+                finished.unwrap_err();
+                let proven = proven.unwrap().into_inner();
+                let login = bench.finish(&early, &code_of(&proven)).await.unwrap().login.unwrap();
+                assert_eq!(login.roles, ["access"]);
+            }
+            _ => {
+                let (finished, proven) = (finished.unwrap_err(), proven.unwrap_err());
+                let refused = [Code::PermissionDenied, Code::Unauthenticated, Code::FailedPrecondition];
+                assert!(refused.contains(&finished.code()), "{what}: {finished:?}");
+                assert!(refused.contains(&proven.code()), "{what}: {proven:?}");
+            }
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -185,10 +185,21 @@ impl<'c> Bench<'c> {
     }
 
     async fn finish(&self, begun: &Begun, code: &str) -> Result<v1::FinishBrowserLoginResponse, Status> {
+        self.tell(begun, code, false).await
+    }
+
+    /// What a program says of the login that it has begun.
+    async fn tell(
+        &self,
+        begun: &Begun,
+        code: &str,
+        cancel: bool,
+    ) -> Result<v1::FinishBrowserLoginResponse, Status> {
         let request = v1::FinishBrowserLoginRequest {
             challenge: begun.id.clone(),
             code: code.to_owned(),
             code_verifier: begun.verifier.clone(),
+            cancel,
         };
         Ok(self.login().await.finish_browser_login(request).await?.into_inner())
     }

@@ -105,8 +105,12 @@ async fn what_a_thief_takes_of_the_way_through_the_provider_is_worth_nothing() {
     let proven = pages.answer(&second, &taken.binding).await.unwrap();
     // The redirect without the program's verifier.
     let code = proven.redirect.split_once("code=").unwrap().1.to_owned();
-    let request =
-        v1::FinishBrowserLoginRequest { challenge: begun.id.clone(), code, code_verifier: "x".repeat(43) };
+    let request = v1::FinishBrowserLoginRequest {
+        challenge: begun.id.clone(),
+        code,
+        code_verifier: "x".repeat(43),
+        cancel: false,
+    };
     let status = pages.program().await.finish_browser_login(request).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
     // No answer of another issuer's page.
@@ -248,6 +252,7 @@ async fn a_connector_is_tried_without_being_stored() {
         challenge: id,
         code: String::new(),
         code_verifier: VERIFIER.to_owned(),
+        cancel: false,
     };
     let status = pages.program().await.finish_browser_login(request).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");

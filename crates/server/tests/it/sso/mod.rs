@@ -3,6 +3,7 @@
 mod hubs;
 mod logins;
 mod provider;
+mod provisioned;
 mod refreshed;
 
 use std::collections::BTreeMap;
@@ -67,6 +68,8 @@ fn document_at(name: &str, issuer: &str, more: &str) -> String {
 struct Pages<'c> {
     cluster: &'c Cluster,
     pin: String,
+    /// The proxy's way to the authority.
+    proxy: Channel,
     web: WebClient<Channel>,
     /// What terminals show, by the id of the login.
     codes: parking_lot::Mutex<BTreeMap<String, String>>,
@@ -114,8 +117,9 @@ async fn connect(cluster: &Cluster, yaml: String) {
 impl<'c> Pages<'c> {
     async fn of(cluster: &'c Cluster) -> Self {
         let pin = support::pin(&mut cluster.admin().await).await;
-        let web = WebClient::new(joined_proxy(cluster).await);
-        Self { cluster, pin, web, codes: parking_lot::Mutex::default() }
+        let proxy = joined_proxy(cluster).await;
+        let web = WebClient::new(proxy.clone());
+        Self { cluster, pin, proxy, web, codes: parking_lot::Mutex::default() }
     }
 
     async fn program(&self) -> LoginClient<Channel> {
@@ -186,6 +190,7 @@ impl<'c> Pages<'c> {
             challenge: begun.id.clone(),
             code: code.to_owned(),
             code_verifier: VERIFIER.to_owned(),
+            cancel: false,
         };
         let answer = self.program().await.finish_browser_login(request).await?.into_inner();
         let login = answer.login.unwrap();
