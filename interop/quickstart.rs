@@ -56,6 +56,39 @@ fn it_shows_a_database_where_postgresql_is() {
 }
 
 #[test]
+fn it_shows_single_sign_on_with_a_provider_that_ends_with_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("qs");
+    let listen = format!("127.0.0.1:{}", free_port());
+    let output = quickstart(&path, &["--listen", &listen, "--with-sso"]);
+    let loud = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(loud.contains("for this demonstration and for nothing else"), "{loud}");
+    let first = stdout(&ok(output));
+    for part in [
+        "\"preferred_username\": \"sam\"",
+        "rule 1 (groups): engineering gives quickstart",
+        "rule 2 (groups): none of 2 values is as it wants",
+        "Roles:    quickstart",
+        "This login would be sam's.",
+        "headless, and holds the roles quickstart",
+    ] {
+        assert!(first.contains(part), "{part}: {first}");
+    }
+    let kept = path.join("quickstart.json");
+    let state: serde_json::Value = serde_json::from_str(&fs::read_to_string(kept).unwrap()).unwrap();
+    let port = u16::try_from(state["provider_port"].as_u64().unwrap()).unwrap();
+    std::net::TcpStream::connect(("127.0.0.1", port)).unwrap_err();
+    // Without the flag there is neither the provider nor a way in by it.
+    let without = stdout(&ok(later(&path, &[])));
+    assert!(without.contains("its connector is removed") && !without.contains("sam"), "{without}");
+    // Once more the person is the same one.
+    let mut again = command(&path, &["--with-sso"]);
+    let again = at_another_time(&mut again, "+120").output().expect("run quickstart");
+    let again = stdout(&ok(again));
+    assert!(again.contains("headless, and holds the roles quickstart"), "{again}");
+}
+
+#[test]
 fn it_says_what_is_in_the_way() {
     let directory = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();

@@ -1,6 +1,9 @@
 //! `sallyport quickstart`: the whole of the main job on this machine, on real parts, in one go.
 
 mod database;
+mod http;
+mod provider;
+mod sso;
 mod state;
 mod steps;
 mod tour;
@@ -25,6 +28,10 @@ pub(crate) struct Args {
     /// tour ends.
     #[arg(long)]
     with_postgres: bool,
+    /// Show single sign-on as well, with an identity provider of the tour's own: for the demonstration alone, on this machine, and gone
+    /// when the tour ends.
+    #[arg(long)]
+    with_sso: bool,
     /// Take all cryptography from the FIPS module, in a new directory or one that was made like that. It needs a build with
     /// the module (docs/fips.md).
     #[arg(long)]
@@ -40,5 +47,6 @@ impl Args {
 
 pub(crate) async fn run(args: Args) -> CliResult {
     let (directory, state) = state::open(&args.dir, args.listen)?;
-    steps::run(directory, state, args.once, args.with_postgres).await
+    let with = steps::With { postgres: args.with_postgres, sso: args.with_sso };
+    steps::run(directory, state, args.once, with).await
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use sallyport_access::HostRole;
+use sallyport_access::{ClusterName, HostRole};
 use sallyport_ca::tls::ProxyClient;
-use sallyport_ca::{server_name, tls};
+use sallyport_ca::{Trust, server_name, tls};
 use sallyport_wire::carrier::{Answer, Begun, CarrierError};
 use sallyport_wire::{alpn, carrier};
 use time::OffsetDateTime;
@@ -73,6 +73,18 @@ pub fn look(stored: &Stored) -> BoxFuture<'_, Result<(), Unanswered>> {
             tls_over(stream, proxy, config, &name).await
         };
         proving.await.map(drop).map_err(Unanswered::Other)
+    })
+}
+
+/// A connection to the proxy's pages, by HTTP/1.1 and without a certificate, as a browser has one.
+pub fn pages<'a>(
+    proxy: &'a str,
+    trust: &'a Trust,
+    cluster: &'a ClusterName,
+) -> BoxFuture<'a, Result<Secured>> {
+    Box::pin(async move {
+        let config = tls::client_config(trust, None, &[alpn::HTTP11]).doing("set up TLS")?;
+        tls_connect(proxy, config, &server_name(HostRole::Proxy, cluster)).await
     })
 }
 

@@ -26,7 +26,8 @@ use crate::error::{Doing, Error, Result, TlsFailure, chain};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A TLS connection to the cluster.
-pub(super) type Secured = TlsStream<BufReader<Counted<TcpStream>>>;
+/// TLS over a connection that was dialled.
+pub type Secured = TlsStream<BufReader<Counted<TcpStream>>>;
 
 pub(super) fn unreached(proxy: &str, why: &str) -> Error {
     Error::Unreached { proxy: proxy.to_owned(), why: why.to_owned() }

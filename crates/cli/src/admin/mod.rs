@@ -17,6 +17,8 @@ mod suite;
 mod tokens;
 mod users;
 
+pub(crate) use sso::told as told_of_sso;
+
 use std::process::ExitCode;
 
 use crate::authority::{self, AuthorityArgs};

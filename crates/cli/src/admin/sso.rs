@@ -139,7 +139,7 @@ async fn test(authority: &Authority, file: &Path, format: Format) -> CliResult<E
 }
 
 /// A result for people.
-fn told(result: &Value) -> String {
+pub(crate) fn told(result: &Value) -> String {
     let mut text = String::new();
     let mut line = |part: &str| {
         text.push_str(part);

@@ -35,6 +35,9 @@ pub(super) struct State {
     /// The cluster takes all cryptography from the FIPS module.
     #[serde(default)]
     pub(super) fips: bool,
+    /// Where the tour's identity provider was: people are who they are to it there.
+    #[serde(default)]
+    pub(super) provider_port: Option<u16>,
 }
 
 /// Whether the directory, if it is one of ours, has a cluster in FIPS mode.
@@ -74,8 +77,8 @@ impl Directory {
 }
 
 const STATE_FILE: &str = "quickstart.json";
-/// What the tour makes beside it: the cluster, the node and the client's profile.
-const MADE: [&str; 3] = ["data", "node", "client"];
+/// What the tour makes beside it: the cluster, the node and the clients' profiles.
+const MADE: [&str; 4] = ["data", "node", "client", "client-sso"];
 
 /// Opens or makes the directory. Nothing is made where something else already is.
 pub(super) fn open(path: &Path, listen: Option<SocketAddr>) -> CliResult<(Directory, State)> {
@@ -132,6 +135,7 @@ pub(super) fn open(path: &Path, listen: Option<SocketAddr>) -> CliResult<(Direct
             otp_uri: String::new(),
             last_step: 0,
             fips: selection::global().is_fips(),
+            provider_port: None,
         })
     };
     if fresh {

@@ -17,6 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use sallyport_testing::postgres::Postgres;
 
 use super::database;
+use super::provider::Provider;
 use super::state::{Directory, State};
 use super::tour::{Done, Tour, USER, done, until, yaml_string};
 use crate::error::{CliError, CliResult, Context, chain};
@@ -27,21 +28,24 @@ use sallyport_client::authority::{FirstTrust, login as authority_login};
 use sallyport_client::login::Secrets;
 use zeroize::Zeroizing;
 
-const CLUSTER: &str = "quickstart";
+pub(super) const CLUSTER: &str = "quickstart";
 const NODE: &str = "web-1";
-pub(super) async fn run(
-    mut directory: Directory,
-    mut state: State,
-    once: bool,
-    with_postgres: bool,
-) -> CliResult {
+
+/// What else the tour shows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct With {
+    pub(super) postgres: bool,
+    pub(super) sso: bool,
+}
+
+pub(super) async fn run(mut directory: Directory, mut state: State, once: bool, with: With) -> CliResult {
     let mut ends = Ends::listen()?;
     let tour = Tour::new(&directory.path, state.listen)?;
     let shown = directory.path.display().to_string();
     ui::data(format!("Sallyport quickstart in {shown}"))?;
     let finished = state.complete;
     let services = tokio::select! {
-        services = show(&tour, &mut directory, &mut state, with_postgres) => services?,
+        services = show(&tour, &mut directory, &mut state, with) => services?,
         () = ends.next() => {
             // Services and what they serve have ended with the tour.
             let next = if finished { "goes on with it" } else { "begins the tour anew" };
@@ -55,6 +59,9 @@ pub(super) async fn run(
         tour.say_what_is_next(&tour.os_login, &state)?;
         if services.postgres.is_some() {
             tour.say_what_is_next_for_databases()?;
+        }
+        if services.provider.is_some() {
+            tour.say_what_is_next_for_sso(&state)?;
         }
         ends.next().await;
         ui::say("Stopping; once more ends it at once.");
@@ -82,24 +89,21 @@ struct Services {
     cluster: Running,
     node: Running,
     postgres: Option<Postgres>,
+    provider: Option<Provider>,
 }
 
 /// The tour itself.
-async fn show(
-    tour: &Tour,
-    directory: &mut Directory,
-    state: &mut State,
-    with_postgres: bool,
-) -> CliResult<Services> {
+async fn show(tour: &Tour, directory: &mut Directory, state: &mut State, with: With) -> CliResult<Services> {
     let first_time = !state.complete;
     directory.save(state)?;
 
     let cluster = tour.step("cluster", tour.start_cluster()).await?;
+    tour.hear_of_trust(&cluster);
     let login = tour.os_login.clone();
     if first_time {
         (state.otp_uri, state.last_step) = tour.step("user", tour.make_user(&login, &state.password)).await?;
     }
-    let postgres = match with_postgres {
+    let postgres = match with.postgres {
         true => Some(tour.step("postgres", tour.start_postgres()).await?),
         false => None,
     };
@@ -116,10 +120,25 @@ async fn show(
         tour.step("query", tour.query()).await?;
         tour.step("playback", tour.play_back_query(before)).await?;
     }
+    let provider = match with.sso {
+        true => {
+            let provider = tour.step("provider", tour.start_provider(state)).await?;
+            directory.save(state)?;
+            tour.step("sso test", tour.try_connector(&provider, state)).await?;
+            tour.step("sso login", tour.log_in_by_provider(state)).await?;
+            Some(provider)
+        }
+        false => {
+            if state.provider_port.is_some() {
+                tour.forget_provider().await?;
+            }
+            None
+        }
+    };
     tour.step("audit", tour.verify_audit()).await?;
     state.complete = true;
     directory.save(state)?;
-    Ok(Services { cluster, node, postgres })
+    Ok(Services { cluster, node, postgres, provider })
 }
 
 impl Tour {
@@ -177,7 +196,7 @@ impl Tour {
         )
     }
 
-    async fn pin(&self) -> CliResult<FirstTrust> {
+    pub(super) async fn pin(&self) -> CliResult<FirstTrust> {
         let status = self
             .authority()
             .await?

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+use sallyport_ca::Trust;
 use sallyport_sal::selection;
 use sallyport_wire::convert;
 use sallyport_wire::v1::{ListRecordingsRequest, RecordingInfo};
@@ -28,6 +30,8 @@ pub(super) struct Tour {
     pub(super) os_login: String,
     pub(super) global: Global,
     pub(super) program: PathBuf,
+    /// What the certificates of the cluster are checked against, once it is up.
+    pub(super) trust: Mutex<Option<Trust>>,
 }
 
 /// A finished step: what it made, and what to say of it.
@@ -52,6 +56,7 @@ impl Tour {
             os_login: user.name,
             global: Global { home: Some(path.join("client")), proxy: Some(listen.to_string()), log: None },
             program: std::env::current_exe().doing("find the path of this program")?,
+            trust: Mutex::default(),
         })
     }
 
