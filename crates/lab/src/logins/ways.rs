@@ -110,6 +110,7 @@ async fn finish(program: &Program, challenge: String, redirect: &str) -> Result<
         challenge,
         code: member(redirect, "code"),
         code_verifier: VERIFIER.to_owned(),
+        cancel: false,
     };
     program.login().finish_browser_login(request).await.map(drop)
 }
