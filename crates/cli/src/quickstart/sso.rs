@@ -8,6 +8,7 @@ use std::time::Duration;
 use sallyport_access::{ClusterName, UserName};
 use sallyport_client::browser_login::{BrowserLogin, Where};
 use sallyport_client::connect;
+use sallyport_client::device::Devices;
 use sallyport_client::profile::Profiles;
 use sallyport_server::Running;
 use sallyport_wire::v1::{
@@ -96,7 +97,8 @@ impl Tour {
     pub(super) async fn log_in_by_provider(&self, state: &State) -> CliResult<Done<()>> {
         let (proxy, first) = (self.listen.to_string(), self.pin().await?);
         let person = UserName::new(PERSON).doing("name the person")?;
-        let login = BrowserLogin::begin(&proxy, &first, Where::Elsewhere, None, "quickstart").await?;
+        let (place, device) = (Where::Elsewhere, Devices::none());
+        let login = BrowserLogin::begin(&proxy, &first, place, None, "quickstart", &device).await?;
         let address = login.address();
         let id = address.split_once('#').map(|(_, id)| id.to_owned()).unwrap_or_default();
         let code = login.headless_code().to_owned();
