@@ -140,7 +140,7 @@ async fn a_program_hears_at_once_of_a_refusal_and_ends_what_it_gives_up() {
         let begun = bench.begin(port).await.unwrap();
         assert_eq!(bench.tell(&begun, "", true).await.unwrap(), v1::FinishBrowserLoginResponse::default());
         let late = bench.prove(&begun, &mut key).await.unwrap_err();
-        assert_eq!(late.code(), Code::FailedPrecondition, "{late:?}");
+        assert_eq!(late.code(), Code::PermissionDenied, "{late:?}");
         let begun = bench.begin(port).await.unwrap();
         let proven = bench.prove(&begun, &mut key).await.unwrap();
         bench.tell(&begun, "", true).await.unwrap();
@@ -169,12 +169,12 @@ async fn a_reset_a_lock_or_another_role_after_the_proof_leaves_nothing_of_it() {
         let user = cluster.user(name, &["root"]).await;
         let mut key = bench.first_passkey(&user).await;
         // Between the page's two calls of a passkey, and between its proof and the program's word.
+        let late = bench.begin(PORT).await.unwrap();
+        let code = code_of(&bench.prove(&late, &mut key).await.unwrap());
         let early = bench.begin(PORT).await.unwrap();
         let begin = begin_at(&early.id, &early.headless_code);
         let asked = bench.web.clone().begin_login_passkey(begin).await.unwrap().into_inner();
         let response = key.get(&asked.options_json);
-        let late = bench.begin(PORT).await.unwrap();
-        let code = code_of(&bench.prove(&late, &mut key).await.unwrap());
         let mut admin = cluster.admin().await;
         match what {
             "reset" => {
