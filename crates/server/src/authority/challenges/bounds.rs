@@ -9,13 +9,14 @@ use sallyport_access::UserName;
 use time::OffsetDateTime;
 use tonic::Status;
 
-use crate::places::Place;
+use crate::places::{Place, WIDER};
 
 /// Open challenges of one user.
 pub(crate) const MOST_OF_USER: usize = 20;
 /// Open challenges that proxies have asked one user for, so that a proxy takes no place of the user's own.
 const MOST_FOR_USER: usize = 5;
-/// Open challenges that one place has asked for without a certificate: an office behind one address logs in at nine.
+/// Open challenges that one place has asked for without a certificate: an office behind one address logs in at nine. The site around it,
+/// which may have 65,536 places of IPv6, has [`WIDER`] times as many, so that no site takes all that there are.
 pub(crate) const MOST_OF_PLACE: usize = 200;
 /// Open challenges of all.
 const MOST: usize = 20_000;
@@ -27,6 +28,8 @@ enum Asker {
     /// A proxy, for a client of the user's that cannot ask.
     ForUser(UserName),
     Place(Place),
+    /// The network around a place.
+    Site(Place),
 }
 
 /// When the challenges end that are open, by who has asked for them. An authority that starts anew knows none: those from before end
@@ -34,6 +37,12 @@ enum Asker {
 #[derive(Debug, Default)]
 pub(crate) struct Openings {
     open: Mutex<HashMap<Asker, HashMap<String, i64>>>,
+}
+
+/// Who asks from an address, with how many each may have open.
+fn places(address: IpAddr) -> impl Iterator<Item = (Asker, usize)> {
+    let site = Place::around(address).map(|site| (Asker::Site(site), MOST_OF_PLACE * WIDER));
+    std::iter::once((Asker::Place(Place::of(address)), MOST_OF_PLACE)).chain(site)
 }
 
 fn forget<K: Eq + Hash>(open: &mut HashMap<K, HashMap<String, i64>>, now: i64) {
@@ -56,41 +65,47 @@ impl Openings {
         expires: OffsetDateTime,
         now: OffsetDateTime,
     ) -> Result<(), Status> {
-        let (asker, most) = match user {
-            Some(user) if by_proxy => (Asker::ForUser(user.clone()), MOST_FOR_USER),
-            Some(user) => (Asker::User(user.clone()), MOST_OF_USER),
-            None => (Asker::Place(Place::of(address)), MOST_OF_PLACE),
+        let askers: Vec<(Asker, usize)> = match user {
+            Some(user) if by_proxy => vec![(Asker::ForUser(user.clone()), MOST_FOR_USER)],
+            Some(user) => vec![(Asker::User(user.clone()), MOST_OF_USER)],
+            None => places(address).collect(),
         };
         let now = now.unix_timestamp();
         let mut open = self.open.lock();
-        if let Some(own) = open.get_mut(&asker) {
-            own.retain(|_, end| *end > now);
+        for (asker, _) in &askers {
+            if let Some(own) = open.get_mut(asker) {
+                own.retain(|_, end| *end > now);
+            }
         }
-        let total =
-            |open: &HashMap<Asker, HashMap<String, i64>>| open.values().map(HashMap::len).sum::<usize>();
+        // Sites have what their places have.
+        let total = |open: &HashMap<Asker, HashMap<String, i64>>| {
+            open.iter()
+                .filter(|(asker, _)| !matches!(asker, Asker::Site(_)))
+                .map(|(_, own)| own.len())
+                .sum::<usize>()
+        };
         if total(&open) >= MOST {
             forget(&mut open, now);
         }
         let full = total(&open) >= MOST;
-        let own = open.entry(asker).or_default();
-        if full || own.len() >= most {
+        let over = |(asker, most): &(Asker, usize)| open.get(asker).is_some_and(|own| own.len() >= *most);
+        if full || askers.iter().any(over) {
             return Err(Status::resource_exhausted(
                 "too many logins or approvals are begun and not finished; finish or refuse them, or try again in 10 minutes",
             ));
         }
-        own.insert(key.to_owned(), expires.unix_timestamp());
+        for (asker, _) in askers {
+            open.entry(asker).or_default().insert(key.to_owned(), expires.unix_timestamp());
+        }
         Ok(())
     }
 
     /// A challenge is used or refused.
     pub(crate) fn closes(&self, user: Option<&UserName>, address: IpAddr, key: &str) {
         let mut open = self.open.lock();
-        let askers = [
-            Some(Asker::Place(Place::of(address))),
-            user.cloned().map(Asker::User),
-            user.cloned().map(Asker::ForUser),
-        ];
-        for asker in askers.into_iter().flatten() {
+        let own = user.into_iter().flat_map(|user| [Asker::User(user.clone()), Asker::ForUser(user.clone())]);
+        let askers = places(address).map(|(asker, _)| asker).chain(own);
+        for asker in askers {
             if let Some(own) = open.get_mut(&asker) {
                 own.remove(key);
                 if own.is_empty() {
@@ -138,5 +153,20 @@ mod tests {
             openings.opens((None, false), "2001:db8:1:2:ffff::1".parse().unwrap(), "more", end, now).is_err()
         );
         openings.opens((None, false), "2001:db8:1:3::1".parse().unwrap(), "neighbour", end, now).unwrap();
+    }
+
+    #[test]
+    fn one_site_takes_no_more_than_four_places_do() {
+        let (openings, now) = (Openings::default(), OffsetDateTime::UNIX_EPOCH);
+        let end = now + time::Duration::minutes(10);
+        let from = |number: usize| format!("2001:db8:1:{number:x}::1").parse::<IpAddr>().unwrap();
+        for number in 0..MOST_OF_PLACE * WIDER {
+            openings.opens((None, false), from(number), &number.to_string(), end, now).unwrap();
+        }
+        assert!(openings.opens((None, false), from(0xffff), "more", end, now).is_err());
+        openings.opens((None, false), "2001:db8:2::1".parse().unwrap(), "another site", end, now).unwrap();
+        openings.closes(None, from(7), "7");
+        openings.opens((None, false), from(0xffff), "more", end, now).unwrap();
+        openings.opens((None, false), from(0xfffe), "later", end + time::Duration::minutes(10), end).unwrap();
     }
 }
