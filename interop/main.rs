@@ -15,6 +15,7 @@
 /// The program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_sallyport");
 
+mod administrators;
 mod apps;
 mod attacks;
 mod authority_disk;

@@ -107,6 +107,15 @@ codes! {
     /// A token for a device was ended before it was used.
     DeviceTokenDeleted = "SP1075I", "device.token_deleted";
 
+    /// An administrator proved a factor for dangerous acts of one login, from one address, within five minutes.
+    AdminFactorProven = "SP1090I", "admin.factor_proven";
+    /// A dangerous act was refused until its administrator proves a factor.
+    AdminFactorDemanded = "SP1090W", "admin.factor_demanded";
+    /// A dangerous act of an administrator who has no factor to prove was let in.
+    AdminActUnproven = "SP1091W", "admin.act_unproven";
+    /// A dangerous act came by the authority's socket on its own machine, where no factor is asked for.
+    AdminActLocal = "SP1092I", "admin.act_local";
+
     /// A certificate was issued to a user.
     CertIssued = "SP1100I", "cert.issued";
     /// Certificates were issued to a host.

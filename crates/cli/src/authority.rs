@@ -1,9 +1,11 @@
 //! How an administration command reaches the authority.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::error::CliResult;
 use crate::global::Global;
+use crate::proving::Person;
 pub(crate) use sallyport_client::authority::Authority;
 use sallyport_client::connect;
 
@@ -19,6 +21,10 @@ pub(crate) struct AuthorityArgs {
 pub(crate) async fn open(global: &Global, args: &AuthorityArgs) -> CliResult<Authority> {
     match &args.data_dir {
         Some(directory) => Ok(Authority::of_data_dir(directory).await?),
-        None => Ok(connect::services(&global.profiles().load_valid()?).await?),
+        None => {
+            let authority = connect::services(&global.profiles().load_valid()?).await?;
+            let person = Arc::new(Person::at(&authority));
+            Ok(authority.proven_by(person))
+        }
     }
 }

@@ -32,6 +32,7 @@ mod mfa;
 mod nodes;
 mod passwd;
 mod play;
+mod proving;
 mod proxy_ssh;
 mod quickstart;
 mod recordings;

@@ -4,17 +4,16 @@ mod pre_auth;
 
 use sallyport_access::text::Foreign;
 use sallyport_client::browser_login::address_of;
-use sallyport_client::factors::{Ended, Factors};
 use sallyport_wire::convert;
 use sallyport_wire::v1::begin_proof_request::Purpose;
-use sallyport_wire::v1::factor_proof::Proof;
-use sallyport_wire::v1::{ChallengePage, Factor, FactorToAdd, ListFactorsResponse};
+use sallyport_wire::v1::{Factor, FactorToAdd};
 use serde_json::json;
 
 use crate::authority::{self, AuthorityArgs};
 use crate::browser;
-use crate::error::{CliError, CliResult, Context, Exit};
+use crate::error::{CliError, CliResult, Context};
 use crate::global::Global;
+use crate::proving::{Own, Proving, prove, wait};
 use crate::ui::{self, Format};
 
 #[derive(Debug, clap::Subcommand)]
@@ -35,27 +34,6 @@ pub(crate) enum Mfa {
 pub(crate) struct Ls {
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
-}
-
-/// How the person proves who they are.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Proving {
-    #[command(flatten)]
-    factor: ByFactor,
-    /// Read the password, which adds the first factor, from the first line of standard input.
-    #[arg(long, conflicts_with_all = ["otp", "browser"])]
-    password_stdin: bool,
-}
-
-/// Which factor the person proves.
-#[derive(Debug, clap::Args)]
-pub(crate) struct ByFactor {
-    /// A one-time or recovery code, instead of being asked.
-    #[arg(long, value_name = "CODE", conflicts_with = "browser")]
-    otp: Option<String>,
-    /// Prove a passkey, in a browser.
-    #[arg(long)]
-    browser: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -102,22 +80,13 @@ pub(crate) struct RecoveryCodes {
     format: Format,
 }
 
-/// The caller's factors, and through which proxy pages are reached.
-pub(crate) struct Own {
-    pub(crate) factors: Factors,
-    proxy: String,
-}
-
-impl Own {
-    pub(crate) async fn open(global: &Global) -> CliResult<Self> {
-        let authority = authority::open(global, &AuthorityArgs::default()).await?;
-        let proxy = authority.proxy().unwrap_or_default().to_owned();
-        Ok(Self { factors: Factors::new(&authority, browser::host_name()), proxy })
-    }
+/// The factors of the user who is logged in.
+pub(crate) async fn own(global: &Global) -> CliResult<Own> {
+    authority::open(global, &AuthorityArgs::default()).await.map(|authority| Own::at(&authority))
 }
 
 pub(crate) async fn run(global: &Global, command: Mfa) -> CliResult {
-    let mut own = Own::open(global).await?;
+    let mut own = own(global).await?;
     match command {
         Mfa::Ls(args) => ls(&mut own, &args).await,
         Mfa::Add(args) => add(&mut own, args).await,
@@ -171,70 +140,6 @@ async fn ls(own: &mut Own, args: &Ls) -> CliResult {
     ui::table(&["name", "kind", "added", "last used"], rows, "You have no factor besides your password.")?;
     ui::say(format!("Recovery codes that are left: {}", list.recovery_codes));
     Ok(())
-}
-
-/// What the call proves the person with.
-async fn prove(
-    own: &mut Own,
-    list: &ListFactorsResponse,
-    proving: &Proving,
-    purpose: Purpose,
-) -> CliResult<Option<Proof>> {
-    if list.factors.is_empty() && proving.factor.otp.is_none() {
-        if !list.password {
-            return Ok(None);
-        }
-        let password = ui::password("Your password", proving.password_stdin)?;
-        return Ok(Some(Proof::Password(password)));
-    }
-    prove_factor(own, list, &proving.factor, purpose).await.map(Some)
-}
-
-/// The factor that the call proves the person with, who has one.
-pub(crate) async fn prove_factor(
-    own: &mut Own,
-    list: &ListFactorsResponse,
-    proving: &ByFactor,
-    purpose: Purpose,
-) -> CliResult<Proof> {
-    if let Some(otp) = &proving.otp {
-        return Ok(Proof::Otp(otp.clone()));
-    }
-    let has = |kind: &str| list.factors.iter().any(|factor| factor.kind == kind);
-    let codes = has("totp") || list.recovery_codes > 0;
-    if proving.browser || (has("webauthn") && (!codes || !ui::can_ask())) {
-        return at_page(own, purpose).await;
-    }
-    if !ui::can_ask() {
-        return Err(CliError::new("you have to prove a factor, and there is no terminal to ask for a code")
-            .hint("--otp CODE")
-            .exit(Exit::Usage));
-    }
-    let passkey = if has("webauthn") { " (empty: a passkey, in a browser)" } else { "" };
-    let otp = ui::ask(&format!("One-time or recovery code{passkey}: "))?;
-    if otp.trim().is_empty() && has("webauthn") {
-        return at_page(own, purpose).await;
-    }
-    Ok(Proof::Otp(otp.trim().to_owned()))
-}
-
-async fn at_page(own: &mut Own, purpose: Purpose) -> CliResult<Proof> {
-    let (page, code) = own.factors.begin_proof(purpose).await?;
-    browser::open(&address_of(&page, &own.proxy), "prove that it is you");
-    browser::code("and", &code);
-    wait(own, &page).await?;
-    Ok(Proof::Challenge(page.challenge))
-}
-
-async fn wait(own: &mut Own, page: &ChallengePage) -> CliResult {
-    match own.factors.wait(page).await? {
-        Ended::Done => Ok(()),
-        Ended::Refused => Err(CliError::new(
-            "this was refused at the page, or ended after wrong answers; nothing was changed",
-        )
-        .hint("run the command again")
-        .exit(Exit::Refused)),
-    }
 }
 
 async fn add(own: &mut Own, args: Add) -> CliResult {

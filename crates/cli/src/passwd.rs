@@ -4,7 +4,8 @@ use sallyport_wire::v1::begin_proof_request::Purpose;
 
 use crate::error::{CliError, CliResult, Exit};
 use crate::global::Global;
-use crate::mfa::{ByFactor, Own, prove_factor};
+use crate::mfa;
+use crate::proving::{ByFactor, prove_factor};
 use crate::signup::new_password;
 use crate::ui;
 
@@ -18,7 +19,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
-    let mut own = Own::open(global).await?;
+    let mut own = mfa::own(global).await?;
     let list = own.factors.list().await?;
     if !list.password {
         return Err(CliError::new(

@@ -1,5 +1,6 @@
 //! What to try next when something did not work.
 
+use sallyport_wire::admin_factor::Wanted;
 use tonic::{Code, Status};
 
 use crate::error::{Error, TlsFailure, was_reached};
@@ -107,6 +108,11 @@ fn tls(why: &TlsFailure) -> &'static str {
 }
 
 fn answered(status: &Status) -> Option<&'static str> {
+    match Wanted::of(status) {
+        Some(Wanted::Prove) => return Some("sallyport admin prove  (without a terminal: --otp CODE)"),
+        Some(Wanted::Enrol) => return Some("sallyport mfa add NAME"),
+        None => {}
+    }
     match status.code() {
         Code::ResourceExhausted if status.message().contains("disk is full") => {
             Some("make room on the disk of the authority's data_dir: df -h, sallyport recordings rm")

@@ -25,7 +25,7 @@ use sallyport_wire::v1::suites_client::SuitesClient;
 use tokio::net::UnixStream;
 use tonic::transport::{self, Uri};
 
-use super::channel::{Channel, channel_over, endpoint};
+use super::channel::{Channel, Prover, channel_over, endpoint};
 use super::dial::tls_connect;
 use super::profile::Stored;
 use crate::error::{Doing, Error, Result};
@@ -102,6 +102,12 @@ impl Authority {
         Box::pin(
             async move { Ok(Self { channel: socket(&directory.join("admin.sock")).await?, proxy: None }) },
         )
+    }
+
+    /// The same, where calls that want a proof of a factor first are made once more when `prover` has seen to it.
+    #[must_use]
+    pub fn proven_by(self, prover: Arc<dyn Prover>) -> Self {
+        Self { channel: self.channel.proven_by(prover), ..self }
     }
 
     /// The public address of the proxy on the way to it, where there is one.

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use sallyport_wire::convert;
 use sallyport_wire::v1::begin_proof_request::Purpose;
 use sallyport_wire::v1::factor_proof::Proof;
 use sallyport_wire::v1::factors_client::FactorsClient;
 use sallyport_wire::v1::{
     AwaitChallengeRequest, BeginAddFactorRequest, BeginAddFactorResponse, BeginProofRequest, ChallengePage,
     ChangePasswordRequest, Factor, FactorProof, FactorToAdd, FinishAddFactorRequest, ListFactorsRequest,
-    ListFactorsResponse, MakeRecoveryCodesRequest, RemoveFactorRequest,
+    ListFactorsResponse, MakeRecoveryCodesRequest, ProveAdministratorRequest, RemoveFactorRequest,
 };
+use time::OffsetDateTime;
 use tokio::time::Instant;
 use tonic::Code;
 
@@ -24,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The caller's factors, at the authority.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Factors {
     client: FactorsClient<Channel>,
     host_name: String,
@@ -141,6 +143,19 @@ impl Factors {
             let request = RemoveFactorRequest { id, proof: Some(FactorProof { proof }) };
             let answer = self.client.remove(request).await;
             answer.map(drop).map_err(|status| Error::answered("remove the factor", status))
+        })
+    }
+
+    /// Proves a factor for what is dangerous to administer; until when that serves.
+    ///
+    /// # Errors
+    /// The proof is wrong, or the caller has no factor.
+    pub fn prove_administrator(&mut self, proof: Option<Proof>) -> BoxFuture<'_, Result<OffsetDateTime>> {
+        Box::pin(async move {
+            let request = ProveAdministratorRequest { proof: Some(FactorProof { proof }) };
+            let answer = self.client.prove_administrator(request).await;
+            let answer = answer.map_err(|status| Error::answered("prove a factor", status))?.into_inner();
+            answer.until.as_ref().and_then(convert::time_from_proto).ok_or(Error::Lacking("time"))
         })
     }
 

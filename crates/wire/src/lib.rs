@@ -1,5 +1,7 @@
 //! The protobuf API, first-bytes detection, tunnel framing and QUIC as a carrier.
 
+pub mod acts;
+pub mod admin_factor;
 pub mod alpn;
 pub mod carrier;
 pub mod client_hello;

@@ -8,6 +8,7 @@ mod certs;
 mod devices;
 mod hosts;
 mod nodes;
+mod prove;
 mod resources;
 mod rotation;
 mod scim;
@@ -37,6 +38,8 @@ pub(crate) struct Args {
 enum Admin {
     /// What the cluster is and holds.
     Status(status::Args),
+    /// Prove a factor, for what is dangerous to change: it serves this login, from here, for five minutes.
+    Prove(prove::Args),
     /// People and machine accounts.
     #[command(subcommand)]
     Users(users::Users),
@@ -112,6 +115,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
     let done = |()| ExitCode::SUCCESS;
     match args.command {
         Admin::Status(args) => status::run(&authority, &args).await.map(done),
+        Admin::Prove(args) => prove::run(&authority, &args).await.map(done),
         Admin::Users(command) => users::run(&authority, command).await.map(done),
         Admin::Tokens(command) => tokens::run(&authority, command).await.map(done),
         Admin::Devices(command) => devices::run(&authority, command).await.map(done),

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use sallyport_wire::convert;
-use sallyport_wire::v1::{CaStatus, CheckpointPlace, Cryptography, GetStatusRequest, KeyCost};
+use sallyport_wire::v1::{
+    CaStatus, CheckpointPlace, Cryptography, GetStatusRequest, GetStatusResponse, KeyCost,
+};
 use serde_json::json;
 
 use super::rotation;
@@ -47,7 +49,8 @@ pub(super) async fn run(authority: &Authority, args: &Args) -> CliResult {
             rotating.cas.iter().filter(|details| details.other.is_some()).map(rotation::to_json).collect();
         return ui::json(&json!({
             "cluster": status.cluster, "version": status.version, "nodes": status.nodes,
-            "nodes_online": status.nodes_online, "users": status.users, "roles": status.roles,
+            "nodes_online": status.nodes_online, "users": status.users, "roles": status.roles, "admin_factor": status.admin_factor,
+            "administrators_without_factor": status.administrators_without_factor, "without_factor": status.without_factor,
             "locks": status.locks, "recordings": status.recordings, "audit_events": status.audit_events,
             "audit_head": status.audit_head, "checkpoint_places": status.checkpoint_places.iter().map(|place| json!({
                 "kind": place.kind, "place": place.place, "taken": place.taken, "taken_at": valid(&place.taken_at),
@@ -65,6 +68,7 @@ pub(super) async fn run(authority: &Authority, args: &Args) -> CliResult {
     ui::data(format!("users       {}", status.users))?;
     ui::data(format!("roles       {}", status.roles))?;
     ui::data(format!("locks       {}", status.locks))?;
+    ui::data(format!("admin       {}", factors_of(&status)))?;
     ui::data(format!("recordings  {}", status.recordings))?;
     ui::data(format!("audit log   {} events, head {}", status.audit_events, status.audit_head))?;
     for place in &status.checkpoint_places {
@@ -96,6 +100,25 @@ pub(super) async fn run(authority: &Authority, args: &Args) -> CliResult {
         ui::data(format!("  keys      {}", whereabouts(ca)))?;
     }
     Ok(())
+}
+
+/// Whether administrators prove a factor, and who of them has none, in a line.
+fn factors_of(status: &GetStatusResponse) -> String {
+    let without = status.administrators_without_factor;
+    let named = u32::try_from(status.without_factor.len()).unwrap_or(u32::MAX);
+    let more = if without > named { format!(" and {} more", without - named) } else { String::new() };
+    let who = format!("{}{more}", status.without_factor.join(", "));
+    match (status.admin_factor.as_str(), without) {
+        ("", _) => "an earlier release, which asks for no factor".to_owned(),
+        ("off", _) => "no factor is asked for (auth.authentication.admin_factor is off)".to_owned(),
+        (_, 0) => "prove a factor for what is dangerous; each has one".to_owned(),
+        ("required", _) => format!(
+            "prove a factor for what is dangerous; warning: {who} without one can do nothing that is: sallyport mfa add NAME"
+        ),
+        (_, _) => format!(
+            "prove a factor for what is dangerous; warning: {who} without one are asked for none: sallyport mfa add NAME"
+        ),
+    }
 }
 
 /// Where the cryptography of the authority's process comes from, in a line.

@@ -16,6 +16,7 @@ use tonic::Status;
 use tracing::error;
 
 use crate::ServerError;
+use crate::authority::gate::proofs::ProofTable;
 use crate::authority::records::{LockRecord, RoleRecord, SessionPolicyRecord};
 use crate::authority::sso::document;
 use crate::authority::sso::records::ConnectorRecord;
@@ -81,6 +82,8 @@ pub(crate) struct Policy {
     refreshing: tokio::sync::Mutex<()>,
     /// Counts changes of what callers may do.
     changes: watch::Sender<u64>,
+    /// What administrators have proven; a lock voids it.
+    proofs: ProofTable,
     stop: CancellationToken,
 }
 
@@ -96,6 +99,7 @@ impl Policy {
             cache: RwLock::new(Arc::new(cache)),
             refreshing: tokio::sync::Mutex::new(()),
             changes: watch::Sender::new(0),
+            proofs: ProofTable::default(),
             stop: stop.clone(),
         }))
     }
@@ -103,6 +107,11 @@ impl Policy {
     /// The policy now.
     pub(crate) fn cache(&self) -> Arc<ClusterCache> {
         Arc::clone(&self.cache.read())
+    }
+
+    /// What administrators have proven for what is dangerous.
+    pub(crate) fn proofs(&self) -> &ProofTable {
+        &self.proofs
     }
 
     /// Wakes when callers may do something else than before.
@@ -149,7 +158,10 @@ impl Policy {
         // One after another: what was read before a lock came must not take the place of what was read after.
         let _alone = self.refreshing.lock().await;
         let cache = load(&self.store).await?;
-        *self.cache.write() = Arc::new(cache);
+        let cache = Arc::new(cache);
+        *self.cache.write() = Arc::clone(&cache);
+        let now = OffsetDateTime::now_utc();
+        self.proofs.void(|identity| cache.policies.locked_out(identity, &cache.locks, now).is_some());
         self.changed();
         Ok(())
     }

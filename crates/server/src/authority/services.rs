@@ -9,7 +9,9 @@
 //! Checkpoints         -> Journal
 //! Identities          -> Policy                              users and hosts, as they are now
 //! Logins              -> Policy                              the logins that are open, and the locks that end them
-//! Gate                -> Journal Policy Identities           may this caller?
+//! Factors             what users prove themselves with besides passwords
+//! Administering       -> Journal Policy Identities Factors   has this administrator proven a factor?
+//! Gate                -> Journal Policy Identities Administering     may this caller?
 //! Delegation          -> Gate Policy Identities              no caller gives more than it holds
 //! Devices             -> Journal Policy Identities Logins    trusted devices
 //! Streams             -> Policy                              answers that go on
@@ -33,9 +35,8 @@
 //! HostReports         -> Journal HostRegistry DatabaseRegister Catalogue LiveSessions
 //! Recordings          -> Journal Gate Policy Streams LiveSessions HostReports
 //! AuditReader         -> Journal Checkpoints Gate Streams
-//! Factors             what users prove themselves with besides passwords
 //! Accounts            -> Journal Delegation Policy Identities Logins Issuance IssuedList Factors Devices
-//! Challenges          -> Journal Policy Identities Factors Accounts   what is proven at pages
+//! Challenges          -> Journal Policy Identities Factors Accounts Administering   what is proven at pages
 //! SessionFactors      -> Journal Gate Policy Identities Issuance HostRegistry DatabaseRegister Catalogue Factors Accounts Challenges
 //! CertificateRegister -> Journal Delegation Policy Identities Issuance IssuedList HostRegistry
 //! Provisioning        -> Journal Gate Delegation Policy Identities Logins        what SCIM clients say
@@ -80,6 +81,7 @@ use crate::authority::databases::opened::DatabaseSessions;
 use crate::authority::devices::kept::Devices;
 use crate::authority::errors::doing;
 use crate::authority::factors::kept::Factors;
+use crate::authority::gate::administering::Administering;
 use crate::authority::gate::calls::Gate;
 use crate::authority::gate::delegation::Delegation;
 use crate::authority::gate::guesses::Guesses;
@@ -192,7 +194,9 @@ impl Services {
         let identities =
             Identities::load(&store, &policy, &stop, now).await.map_err(doing("read the users and hosts"))?;
         let logins = Logins::new(&store, &policy);
-        let gate = Gate::new(&config, &journal, &policy, &identities, &guesses);
+        let factors = Factors::new(&config, &store, &seal)?;
+        let administering = Administering::new(&config, &store, &journal, &policy, &identities, &factors);
+        let gate = Gate::new(&config, &journal, &policy, &identities, &guesses, &administering);
         let delegation = Delegation::new(&gate, &policy, &identities);
         let devices = Devices::new(&config, &store, &journal, &policy, &identities, &logins)?;
         let streams = Streams::new(&policy, &stop, &tasks);
@@ -254,7 +258,6 @@ impl Services {
         let reader = AuditReader::new(&journal, &checkpoints, &gate, &streams, &reading);
 
         // What administrators and users change.
-        let factors = Factors::new(&config, &store, &seal)?;
         let accounts = Accounts::new(
             &config,
             &store,
@@ -280,6 +283,7 @@ impl Services {
             &identities,
             &factors,
             &accounts,
+            &administering,
             &stop,
         );
         let session_factors = SessionFactors::new(
@@ -380,6 +384,7 @@ impl Services {
                 config: Arc::clone(&config),
                 journal: Arc::clone(&journal),
                 gate: Arc::clone(&gate),
+                administering: Arc::clone(&administering),
                 policy: Arc::clone(&policy),
                 identities: Arc::clone(&identities),
                 issuance: Arc::clone(&issuance),

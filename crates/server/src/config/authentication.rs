@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::passwords::{self, PasswordsSection};
 
-const AUTHENTICATION: &[&str] = &["prefer", "headless", "passwords", "webauthn", "devices"];
+const AUTHENTICATION: &[&str] = &["prefer", "headless", "admin_factor", "passwords", "webauthn", "devices"];
 const DEVICES: &[&str] = &["allow_file_keys"];
 const WEBAUTHN: &[&str] = &["rp_id", "origins", "user_verification", "attestation", "counter", "backup"];
 const ATTESTATION: &[&str] = &["models", "metadata"];
@@ -42,6 +42,30 @@ pub enum HeadlessLogins {
     Everyone,
 }
 
+/// Which administrators prove a factor for what is dangerous, each time anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AdminFactor {
+    /// None: what a certificate allows is done.
+    Off,
+    /// Those who have a factor; the others go on without, which is on record.
+    #[default]
+    Enrolled,
+    /// All; who has no factor does nothing that is dangerous but at the authority's socket.
+    Required,
+}
+
+impl AdminFactor {
+    /// The name in files and on the wire.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Enrolled => "enrolled",
+            Self::Required => "required",
+        }
+    }
+}
+
 /// How people prove who they are.
 #[derive(Debug, Clone, Default)]
 pub struct AuthenticationSection {
@@ -51,6 +75,8 @@ pub struct AuthenticationSection {
     pub headless: HeadlessLogins,
     /// Default: on.
     pub passwords: PasswordsSection,
+    /// Default enrolled.
+    pub admin_factor: AdminFactor,
     /// Unset: passkeys are off.
     pub webauthn: Option<WebauthnSection>,
     /// Trusted devices.
@@ -123,8 +149,12 @@ pub(super) fn read(auth: &Section<'_>, problems: &mut Problems) -> Authenticatio
         ("users", HeadlessLogins::Users),
         ("everyone", HeadlessLogins::Everyone),
     ];
+    let admin_factor = [AdminFactor::Off, AdminFactor::Enrolled, AdminFactor::Required];
     AuthenticationSection {
         prefer,
+        admin_factor: section
+            .choice("admin_factor", &admin_factor.map(|mode| (mode.name(), mode)), problems)
+            .unwrap_or_default(),
         headless: section.choice("headless", &headless, problems).unwrap_or_default(),
         passwords,
         webauthn,
@@ -224,7 +254,7 @@ fn read_models(section: &Section<'_>, problems: &mut Problems) -> Option<Models>
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use crate::config::{Config, ConfigErrors, HeadlessLogins, PreferredLogin};
+    use crate::config::{AdminFactor, Config, ConfigErrors, HeadlessLogins, PreferredLogin};
 
     fn read(section: &str) -> Result<Config, ConfigErrors> {
         let text = format!(
@@ -235,10 +265,14 @@ mod tests {
 
     #[test]
     fn passkeys_are_on_with_a_domain_and_its_origins() {
-        let section = "    prefer: passkey\n    headless: everyone\n    webauthn:\n      rp_id: example.org\n      \
+        let section = "    prefer: passkey\n    headless: everyone\n    admin_factor: required\n    webauthn:\n      rp_id: example.org\n      \
                        origins: [https://a.example.org, https://example.org:3080]\n      backup: device-bound\n";
         let read = read(section).unwrap().auth.unwrap().authentication;
         assert_eq!((read.prefer, read.headless), (PreferredLogin::Passkey, HeadlessLogins::Everyone));
+        assert_eq!(
+            (read.admin_factor, AdminFactor::default()),
+            (AdminFactor::Required, AdminFactor::Enrolled)
+        );
         let webauthn = read.webauthn.unwrap();
         assert_eq!((webauthn.rp_id.as_str(), webauthn.origins.len()), ("example.org", 2));
         assert!(webauthn.attestation.is_none());
@@ -253,6 +287,7 @@ mod tests {
             ("    passwords: { min_strength: 5 }\n", "write a whole number from 0 to 4"),
             ("    passwords: { breached_list: list.txt }\n", "begins with /"),
             ("    passwords: { breached_list_required: true }\n", "names no list"),
+            ("    admin_factor: always\n", "admin_factor"),
             ("    webauthn:\n      rp_id: example.org\n", "auth.authentication.webauthn.origins"),
             ("    webauthn:\n      origins: [https://example.org]\n", "auth.authentication.webauthn.rp_id"),
             ("    webauthn:\n      rp_id: 10.0.0.1\n      origins: [https://10.0.0.1]\n", "IP address"),

@@ -25,7 +25,8 @@ use std::path::Path;
 
 pub use audit::{AuditSection, Bucket, Endpoint, Webhook};
 pub use authentication::{
-    AuthenticationSection, DevicesSection, HeadlessLogins, Models, PreferredLogin, WebauthnSection,
+    AdminFactor, AuthenticationSection, DevicesSection, HeadlessLogins, Models, PreferredLogin,
+    WebauthnSection,
 };
 pub use ca_keys::{CaKeysSection, SEALED};
 pub(crate) use crypto::rule;

@@ -159,9 +159,10 @@ pub(crate) const OPEN: [&str; 8] = [
     "Login.Join",
 ];
 /// Give every user their own part of the answer, and no user another's.
-const OWN_PART: [&str; 20] = [
+const OWN_PART: [&str; 21] = [
     "Devices.Enroll",
     "Devices.ListOwn",
+    "Factors.ProveAdministrator",
     "Factors.List",
     "Factors.BeginProof",
     "Factors.AwaitChallenge",
@@ -450,6 +451,7 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Factors.Remove", Event("SP1011I")),
         ("Factors.MakeRecoveryCodes", Event("SP1012I")),
         ("Factors.ChangePassword", Event("SP1009I")),
+        ("Factors.ProveAdministrator", Event("SP1090I")),
         ("SessionFactors.Begin", Event("SP1014I")),
         ("SessionFactors.Await", Called),
         ("SessionFactors.Prove", Event("SP1015I")),

@@ -101,6 +101,8 @@ impl Admin for Service {
         let asked = request.into_inner();
         let kind = self.resources.known_kind(&caller, "Admin.DeleteResource", &asked.kind).await?;
         self.gate.allow(&caller, "Admin.DeleteResource", kind, Verb::Delete).await?;
+        let document = (kind, asked.name.as_str());
+        self.gate.allow_document(&caller, "Admin.DeleteResource", Verb::Delete, document).await?;
         self.resources.delete(&caller, kind, &asked.name).await?;
         Ok(Response::new(v1::DeleteResourceResponse {}))
     }

@@ -15,6 +15,7 @@ use crate::authority::audit::journal::Journal;
 use crate::authority::caller::{Caller, caller, shown};
 use crate::authority::config::AuthConfig;
 use crate::authority::fips::status;
+use crate::authority::gate::administering::Administering;
 use crate::authority::gate::calls::Gate;
 use crate::authority::hosts::presence::is_online;
 use crate::authority::hosts::registry::HostRegistry;
@@ -44,6 +45,7 @@ pub(crate) struct Service {
     pub(crate) config: Arc<AuthConfig>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) gate: Arc<Gate>,
+    pub(crate) administering: Arc<Administering>,
     pub(crate) policy: Arc<Policy>,
     pub(crate) identities: Arc<Identities>,
     pub(crate) issuance: Arc<Issuance>,
@@ -143,6 +145,7 @@ impl Service {
         let authorities = self.issuance.authorities();
         let users = self.identities.count();
         let recordings = self.recordings.count().await;
+        let unprotected = self.administering.unprotected(now).await?;
         let (events, head) = self.journal.log().head();
         Ok(v1::GetStatusResponse {
             cluster: self.config.cluster.to_string(),
@@ -164,6 +167,9 @@ impl Service {
             keys_made: economy::snapshot().iter().map(key_cost).collect(),
             cryptography: Some(status(self.config.require_fips)),
             checkpoint_places: self.checkpoints.status(),
+            admin_factor: self.administering.mode().name().to_owned(),
+            administrators_without_factor: u32::try_from(unprotected.count).unwrap_or(u32::MAX),
+            without_factor: unprotected.names,
         })
     }
 

@@ -117,4 +117,14 @@ impl Factors for Service {
         let ended_logins = u32::try_from(ended).unwrap_or(u32::MAX);
         Ok(Response::new(v1::ChangePasswordResponse { ended_logins }))
     }
+
+    async fn prove_administrator(
+        &self,
+        request: Request<v1::ProveAdministratorRequest>,
+    ) -> Result<Response<v1::ProveAdministratorResponse>, Status> {
+        let caller = caller(&request);
+        let own = self.own(&caller, "Factors.ProveAdministrator").await?;
+        let proof = request.into_inner().proof;
+        self.challenges.prove_administrator(&caller, &own, proof).await.map(Response::new)
+    }
 }

@@ -107,6 +107,13 @@ impl Challenges {
                 None => vec![detail("Name", "a factor that is not there any more")],
             },
             Purpose::ChangePassword => vec![detail("Change", "your password")],
+            Purpose::Administer { asked } => vec![
+                detail(
+                    "Allows",
+                    "every change by an administrator of this login, from the address below, for five minutes",
+                ),
+                detail("First", asked.as_deref().unwrap_or("nothing that was asked for yet")),
+            ],
             Purpose::Session(asked) => sessions_shown(asked),
             _ => Vec::new(),
         };

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use data_encoding::{BASE64, HEXLOWER};
-use sallyport_access::role::RESOURCES;
 use sallyport_audit::Code;
 use sallyport_sal::{constant_time_eq, hash};
 use sallyport_store::Stored;
@@ -22,6 +21,7 @@ use crate::authority::challenges::records::{
 use crate::authority::challenges::terminal;
 use crate::authority::devices::challenges::Good;
 use crate::authority::devices::kept::Word;
+use crate::authority::gate::acts::administers;
 use crate::authority::records::UserRecord;
 use crate::authority::storage::storage;
 use crate::config::HeadlessLogins;
@@ -288,46 +288,5 @@ impl Challenges {
             reason: "a headless login of an administrator",
             locked_out: false,
         })
-    }
-}
-
-/// Kinds whose change lets no one in: what is read, sessions, and the catalogue. Every other kind is administration.
-const HARMLESS: [&str; 7] = ["access", "app", "db", "event", "node", "recording", "session"];
-
-/// Whether an identity may change who gets in.
-fn administers(policies: &sallyport_access::Policies, identity: &sallyport_access::Identity) -> bool {
-    use sallyport_access::Verb::{Create, Delete, Update};
-    let may = |kind: &&str| {
-        [Create, Update, Delete].into_iter().any(|verb| policies.may(identity, kind, verb).is_ok())
-    };
-    policies.administers(identity) || RESOURCES.iter().filter(|kind| !HARMLESS.contains(kind)).any(may)
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    /// A kind that is new is sorted here: whether who may change it has headless logins.
-    #[test]
-    fn every_kind_is_administration_or_harmless() {
-        let mut sorted = vec![
-            "ca",
-            "certificate",
-            "cluster",
-            "device",
-            "github",
-            "gitlab",
-            "lock",
-            "oidc",
-            "role",
-            "session_policy",
-            "token",
-            "user",
-        ];
-        assert!(sorted.iter().all(|kind| !HARMLESS.contains(kind)));
-        sorted.extend(HARMLESS);
-        sorted.sort_unstable();
-        assert_eq!(sorted, RESOURCES);
     }
 }

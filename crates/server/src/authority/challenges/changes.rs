@@ -1,5 +1,7 @@
 //! A user's factors as the user changes them: each change is proven anew.
 
+use std::net::IpAddr;
+
 use sallyport_access::UserName;
 use sallyport_audit::Code;
 use sallyport_sal::totp;
@@ -36,21 +38,28 @@ pub(crate) struct Own {
 /// What a call has proven: the steps that spend it, and what is on record of it.
 pub(super) struct Spent {
     steps: Vec<Op>,
-    means: Option<Means>,
+    pub(super) means: Option<Means>,
     challenge: Option<(Stored<ChallengeRecord>, ChallengeRecord)>,
     code: Option<SpentCode>,
-    proven_at: OffsetDateTime,
+    pub(super) proven_at: OffsetDateTime,
+    /// It is spent also when the disk is full.
+    pub(super) urgent: bool,
 }
 
 impl Spent {
     /// Of what was proven otherwise, at this moment.
     pub(super) fn nothing(now: OffsetDateTime) -> Self {
-        Self { steps: Vec::new(), means: None, challenge: None, code: None, proven_at: now }
+        Self { steps: Vec::new(), means: None, challenge: None, code: None, proven_at: now, urgent: false }
     }
 
     /// Leaves out what it would write to a record that is written with it anyway.
     pub(super) fn leave_out(&mut self, written: &str) {
         self.steps.retain(|step| !matches!(step, Op::CompareAndSwap { key, .. } if key == written));
+    }
+
+    /// From where the challenge was begun that proves it.
+    pub(super) fn begun_at(&self) -> Option<IpAddr> {
+        self.challenge.as_ref().map(|(stored, _)| stored.value.address)
     }
 
     /// What it allows, until that is done.
@@ -155,7 +164,11 @@ impl Challenges {
             }
             Some(Asked::RecoveryCodes(true)) => Purpose::RecoveryCodes,
             Some(Asked::ChangePassword(true)) => Purpose::ChangePassword,
-            Some(Asked::RecoveryCodes(false) | Asked::ChangePassword(false)) | None => {
+            Some(Asked::Administer(true)) => {
+                Purpose::Administer { asked: self.administering.asked_by(own.login, now) }
+            }
+            Some(Asked::RecoveryCodes(false) | Asked::ChangePassword(false) | Asked::Administer(false))
+            | None => {
                 return Err(Status::invalid_argument("the call does not say what is to be proven"));
             }
         };
@@ -421,7 +434,7 @@ impl Challenges {
             Some(Proof::Challenge(id)) => {
                 let stored = self.own(caller, own, &id, now).await?;
                 match &stored.value.state {
-                    State::Proven(_) if stored.value.purpose == *wanted => Ok((Some(stored), None)),
+                    State::Proven(_) if stored.value.purpose.serves(wanted) => Ok((Some(stored), None)),
                     State::Proven(_) => Err(unproven(
                         "a challenge for something else",
                         "what you proved is for something else; begin again",
@@ -532,13 +545,18 @@ impl Challenges {
         others: Vec<Op>,
         now: OffsetDateTime,
     ) -> Result<(), Status> {
-        let Spent { mut steps, means, challenge, code, proven_at } = spent;
+        let Spent { mut steps, means, challenge, code, proven_at, urgent } = spent;
         let factor = means.as_ref().and_then(|means| means.factor.as_ref()).map(|factor| factor.id);
         let stands = self.accounts.proof_stands(&own.user, factor, proven_at, now).await;
         stands.map_err(|refusal| refusal.status)?;
         steps.extend(others);
         if !steps.is_empty() {
-            self.store.backend().transact(steps, now).await.map_err(|error| match error {
+            let backend = self.store.backend();
+            let written = match urgent {
+                true => backend.transact_urgent(steps, now).await,
+                false => backend.transact(steps, now).await,
+            };
+            written.map_err(|error| match error {
                 StoreError::Conflict { .. } | StoreError::NotFound { .. } | StoreError::Exists { .. } => {
                     Status::aborted("this proof was used at the same moment; prove it anew")
                 }
@@ -549,7 +567,10 @@ impl Challenges {
             self.is_changed(stored, next);
         }
         if let Some(used) = code.and_then(|code| code.recovery_used(caller, &own.user)) {
-            self.journal.record(vec![used]).await?;
+            match urgent {
+                true => self.journal.record_urgent(vec![used]).await?,
+                false => self.journal.record(vec![used]).await?,
+            }
         }
         Ok(())
     }

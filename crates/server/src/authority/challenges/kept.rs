@@ -28,6 +28,7 @@ use crate::authority::challenges::records::{
 use crate::authority::challenges::waiting::Waiting;
 use crate::authority::config::AuthConfig;
 use crate::authority::factors::kept::Factors;
+use crate::authority::gate::administering::Administering;
 use crate::authority::gate::guesses::Guesses;
 use crate::authority::identities::known::Identities;
 use crate::authority::identities::logins::LoginRecord;
@@ -56,6 +57,7 @@ pub(crate) struct Challenges {
     pub(super) identities: Arc<Identities>,
     pub(super) factors: Arc<Factors>,
     pub(super) accounts: Arc<Accounts>,
+    pub(super) administering: Arc<Administering>,
     pub(super) openings: Openings,
     pub(super) waiting: Waiting,
     pub(super) making: Making,
@@ -98,6 +100,7 @@ impl Challenges {
         identities: &Arc<Identities>,
         factors: &Arc<Factors>,
         accounts: &Arc<Accounts>,
+        administering: &Arc<Administering>,
         stop: &CancellationToken,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -109,6 +112,7 @@ impl Challenges {
             identities: Arc::clone(identities),
             factors: Arc::clone(factors),
             accounts: Arc::clone(accounts),
+            administering: Arc::clone(administering),
             openings: Openings::default(),
             waiting: Waiting::default(),
             making: Making::default(),

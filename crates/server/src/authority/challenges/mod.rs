@@ -1,5 +1,6 @@
 //! Challenges: what a person has to prove at a page, by which rules, and what is then done.
 
+mod administrators;
 pub(crate) mod approvals;
 pub(crate) mod bounds;
 pub(crate) mod browser;

@@ -78,6 +78,8 @@ pub(crate) enum Purpose {
     RecoveryCodes,
     /// To change the password.
     ChangePassword,
+    /// To do what is dangerous to administer, for some minutes: what the login was last refused, where it was.
+    Administer { asked: Option<String> },
     /// To have sessions.
     Session(SessionsAsked),
     /// To register a passkey; that the user may is proven.
@@ -97,6 +99,7 @@ impl Purpose {
             Self::RemoveFactor { .. } => "remove-factor",
             Self::RecoveryCodes => "recovery-codes",
             Self::ChangePassword => "change-password",
+            Self::Administer { .. } => "administer",
             Self::Session(_) => "session",
             Self::EnrolPasskey { .. } => "enrol-passkey",
             Self::EnrolCodes { .. } => "enrol-codes",
@@ -112,8 +115,15 @@ impl Purpose {
                 | Self::RemoveFactor { .. }
                 | Self::RecoveryCodes
                 | Self::ChangePassword
+                | Self::Administer { .. }
                 | Self::Session(_)
         )
+    }
+
+    /// Whether what was proven for this serves for what is wanted. What an administrator was refused is shown, and is not all that the
+    /// proof is for.
+    pub(crate) fn serves(&self, wanted: &Self) -> bool {
+        self == wanted || matches!((self, wanted), (Self::Administer { .. }, Self::Administer { .. }))
     }
 
     /// The sessions that it is for.

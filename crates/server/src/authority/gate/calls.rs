@@ -7,14 +7,18 @@ use sallyport_access::{
     ApiPermit, Decidable, HostRole, Identity, Permit, Policies, Principal, Refusal, Verb,
 };
 use sallyport_audit::Code;
+use sallyport_wire::acts::{self, Weight};
+use sallyport_wire::admin_factor::Wanted;
 use sallyport_wire::fips;
 use time::OffsetDateTime;
 use tonic::{Request, Status};
 use tracing::debug;
 
 use crate::authority::audit::journal::Journal;
-use crate::authority::caller::{Caller, unauthenticated};
+use crate::authority::caller::{Caller, shown, unauthenticated};
 use crate::authority::config::AuthConfig;
+use crate::authority::gate::acts::of_document;
+use crate::authority::gate::administering::{Act, Administering};
 use crate::authority::gate::guesses::Guesses;
 use crate::authority::identities::known::Identities;
 use crate::authority::policy::Policy;
@@ -24,7 +28,7 @@ fn over_bounds() -> Status {
     Status::resource_exhausted("too many calls from this address, login or proxy; try again in a minute")
 }
 
-/// Decides who may call what. It asks memory only, but to put a refusal on record.
+/// Decides who may call what. It asks memory only, but to put a refusal on record, and for what is dangerous.
 #[derive(Debug)]
 pub(crate) struct Gate {
     config: Arc<AuthConfig>,
@@ -32,6 +36,7 @@ pub(crate) struct Gate {
     policy: Arc<Policy>,
     identities: Arc<Identities>,
     guesses: Arc<Guesses>,
+    administering: Arc<Administering>,
 }
 
 impl Gate {
@@ -41,6 +46,7 @@ impl Gate {
         policy: &Arc<Policy>,
         identities: &Arc<Identities>,
         guesses: &Arc<Guesses>,
+        administering: &Arc<Administering>,
     ) -> Arc<Self> {
         Arc::new(Self {
             config: Arc::clone(config),
@@ -48,6 +54,7 @@ impl Gate {
             policy: Arc::clone(policy),
             identities: Arc::clone(identities),
             guesses: Arc::clone(guesses),
+            administering: Arc::clone(administering),
         })
     }
 
@@ -98,9 +105,39 @@ impl Gate {
         resource: &str,
         verb: Verb,
     ) -> Result<ApiPermit, Status> {
-        match self.check(caller, resource, verb) {
-            Ok(permit) => Ok(permit),
-            Err(status) => Err(self.refuse(caller, method, status).await),
+        let permit = match self.check(caller, resource, verb) {
+            Ok(permit) => permit,
+            Err(status) => return Err(self.refuse(caller, method, status).await),
+        };
+        if acts::of_method(method) == Weight::Dangerous {
+            self.demand_factor(caller, Act { method, verb, what: resource }).await?;
+        }
+        Ok(permit)
+    }
+
+    /// Asks a caller for a factor who changes a document, where that is dangerous. Their right to it was seen before.
+    pub(crate) async fn allow_document(
+        &self,
+        caller: &Caller,
+        method: &'static str,
+        verb: Verb,
+        (kind, name): (&str, &str),
+    ) -> Result<(), Status> {
+        if of_document(kind, verb) != Weight::Dangerous {
+            return Ok(());
+        }
+        let what = format!("{kind}/{}", shown(name));
+        self.demand_factor(caller, Act { method, verb, what: &what }).await
+    }
+
+    async fn demand_factor(&self, caller: &Caller, act: Act<'_>) -> Result<(), Status> {
+        match self.administering.demand(caller, act).await {
+            Err(status) if Wanted::of(&status).is_some() => {
+                // A program that asks again and again counts as any that is refused.
+                self.within_bounds(caller)?;
+                Err(status)
+            }
+            other => other,
         }
     }
 

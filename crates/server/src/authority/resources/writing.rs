@@ -121,12 +121,23 @@ impl Resources {
         let read = self.reading.run(move || read(&kind_of(text.as_str())?, &text)).await;
         let document = read.map_err(|_| Status::internal("the document could not be read"))??;
         if claimed.is_none_or(|claimed| claimed == document.kind()) {
+            let (kind, name) = (document.kind(), document.name());
+            let verb = self.verb_of(verbs, kind, &name).await?;
+            self.gate.allow_document(caller, method, verb, (kind, &name)).await?;
             return Ok(document);
         }
         let status = Status::invalid_argument(
             "the document is of another kind than its line \"kind:\" says; write that line once, at the beginning",
         );
         Err(self.gate.refuse(caller, method, status).await)
+    }
+
+    /// What is done with a document that may be written with all of these verbs: what is there is changed by it.
+    async fn verb_of(&self, verbs: &[Verb], kind: &str, name: &str) -> Result<Verb, Status> {
+        let replaces = verbs.contains(&Verb::Update);
+        let creates = verbs.contains(&Verb::Create);
+        let is_new = creates && (!replaces || !self.exists(kind, name, OffsetDateTime::now_utc()).await?);
+        Ok(if is_new { Verb::Create } else { Verb::Update })
     }
 
     pub(crate) async fn write(

@@ -1,5 +1,6 @@
 //! Factors, and logins that are proven at a page. The test is the proxy that serves the page, and the browser at it.
 
+mod administrators;
 mod approvals;
 pub(crate) mod devices;
 mod factors;
@@ -370,6 +371,8 @@ pub(crate) async fn as_people(cluster: &Cluster) {
     let codes = client.make_recovery_codes(request).await.unwrap().into_inner().codes;
     let listed = client.list(v1::ListFactorsRequest {}).await.unwrap().into_inner();
     let codes_id = listed.factors.iter().find(|factor| factor.kind == "totp").unwrap().id.clone();
+    let request = v1::ProveAdministratorRequest { proof: proof(Proof::RecoveryCode(codes[3].clone())) };
+    client.prove_administrator(request).await.unwrap();
     let request =
         v1::RemoveFactorRequest { id: codes_id, proof: proof(Proof::RecoveryCode(codes[0].clone())) };
     client.remove(request).await.unwrap();

@@ -297,6 +297,17 @@ pub(crate) async fn pinned(proxy: &HostPort, pin: &str) -> Channel {
     channel(tls(proxy, config, "auth.sallyport.internal").await.unwrap()).await
 }
 
+/// To the authority with a user's certificate, from another address of this machine.
+pub(crate) async fn authority_from(user: &User, address: std::net::Ipv4Addr) -> Channel {
+    let config = user.tls(alpn::AUTH);
+    let server = ServerName::try_from(sallyport_ca::server_name(HostRole::Auth, &cluster())).unwrap();
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind((address, 0).into()).unwrap();
+    let to = tokio::net::lookup_host((user.proxy.host.as_str(), user.proxy.port)).await.unwrap();
+    let tcp = socket.connect(to.into_iter().find(std::net::SocketAddr::is_ipv4).unwrap()).await.unwrap();
+    channel(TlsConnector::from(Arc::new(config)).connect(server, tcp).await.unwrap()).await
+}
+
 /// To the authority with any certificate.
 pub(crate) async fn authority_as(proxy: &HostPort, trust: &Trust, chain: &str, key: &str) -> Channel {
     let config = sallyport_ca::tls::client_config(trust, Some((chain, key)), &[alpn::AUTH]).unwrap();

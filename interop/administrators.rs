@@ -1,0 +1,126 @@
+//! An administrator proves a factor for what is dangerous: asked at a terminal, told what to run without one.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+use sallyport_sal::totp;
+use time::OffsetDateTime;
+
+use crate::support::{Cluster, PASSWORD, PROGRAM, User, me, ok, refused, stdout};
+
+/// Runs a program at a terminal, answers what it asks, and gives what the terminal showed and the exit code.
+const AT_A_TERMINAL: &str = r#"
+import os, pty, select, sys, time
+question, answer = sys.argv[1].encode(), sys.argv[2].encode()
+master, slave = pty.openpty()
+pid = os.fork()
+if pid == 0:
+    os.setsid()
+    import fcntl, termios
+    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+    for fd in (0, 1, 2):
+        os.dup2(slave, fd)
+    os.execv(sys.argv[3], sys.argv[3:])
+os.close(slave)
+seen, asked, end = b"", False, time.time() + 30
+while True:
+    left = end - time.time()
+    if left <= 0 or not select.select([master], [], [], left)[0]:
+        sys.exit("%r was not asked, or nothing came after it: %r" % (question, seen))
+    try:
+        more = os.read(master, 65536)
+    except OSError:
+        more = b""
+    if not more:
+        break
+    seen += more
+    if not asked and question in seen:
+        asked = True
+        os.write(master, answer + b"\n")
+_, status = os.waitpid(pid, 0)
+sys.stdout.write(seen.decode())
+sys.exit(os.WEXITSTATUS(status))
+"#;
+
+/// One-time codes for a user who has a password alone.
+fn add_codes(user: &User) -> totp::Secret {
+    let mut child = user
+        .command(&["mfa", "add", "phone", "--kind", "codes", "--password-stdin"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    writeln!(input, "{PASSWORD}").unwrap();
+    let mut uri = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut uri).unwrap();
+    let secret = uri.trim().split(['?', '&']).find_map(|part| part.strip_prefix("secret=")).unwrap();
+    let secret = totp::Secret::from_base32(secret).unwrap();
+    writeln!(input, "{}", secret.code(OffsetDateTime::now_utc())).unwrap();
+    assert!(child.wait().unwrap().success());
+    secret
+}
+
+#[test]
+fn an_administrator_is_asked_at_a_terminal_and_a_script_is_told_what_to_run() {
+    let cluster = Cluster::bare();
+    let alice = cluster.add_user("alice", "access,editor", &me());
+    let policy = cluster.path("policy.yaml");
+    let written = "kind: session_policy\nversion: v1\nmetadata: {name: default}\nspec: {max_sessions: 3}\n";
+    fs::write(&policy, written).unwrap();
+    let create = ["admin", "create", "--force", "-f", policy.to_str().unwrap()];
+
+    // Without a factor: let in, on record, and named by the status.
+    ok(alice.run(&create));
+    cluster.wait_event("admin.act_unproven", |event| event["user"] == "alice");
+    let status = stdout(&ok(cluster.admin(&["status"])));
+    assert!(status.contains("warning: alice without one"), "{status}");
+
+    let secret = add_codes(&alice);
+    let next = secret.code(OffsetDateTime::now_utc() + time::Duration::seconds(30));
+    let codes = stdout(&ok(alice.run(&["mfa", "recovery-codes", "--otp", &next, "--format", "json"])));
+    let codes: serde_json::Value = serde_json::from_str(&codes).unwrap();
+    let code = |number: usize| codes["codes"][number].as_str().unwrap().to_owned();
+
+    // A script fails at once, with what to run.
+    let said = refused(&alice.run(&create), 4);
+    assert!(
+        said.contains("you prove a factor first") && said.contains("try: sallyport admin prove"),
+        "{said}"
+    );
+    // What only reads, and what cannot wait, is done.
+    ok(alice.run(&["admin", "get", "roles"]));
+    ok(alice.run(&["admin", "lock", "--login", "nobody-at-all", "--force"]));
+
+    // At a terminal the person is asked, and the command goes on.
+    let script = cluster.path("terminal.py");
+    fs::write(&script, AT_A_TERMINAL).unwrap();
+    let output = Command::new("/usr/bin/python3")
+        .arg(&script)
+        .args(["One-time or recovery code", &code(0), PROGRAM, "--home"])
+        .arg(&alice.home)
+        .args(["--proxy", &alice.proxy])
+        .args(create)
+        .stdin(Stdio::null())
+        .output()
+        .expect("run /usr/bin/python3");
+    let shown = stdout(&ok(output));
+    assert!(
+        shown.contains("An administrator proves a factor") && shown.contains("session_policy/default"),
+        "{shown}"
+    );
+    cluster.wait_event("admin.factor_proven", |event| event["fields"]["way"] == "recovery code");
+    // It serves what comes next.
+    ok(alice.run(&create));
+
+    // Another login proves for itself, beforehand.
+    ok(alice.login(&["--otp", &code(1)]));
+    refused(&alice.run(&create), 4);
+    let wrong = refused(&alice.run(&["admin", "prove", "--otp", "000000"]), 3);
+    assert!(wrong.contains("wrong"), "{wrong}");
+    ok(alice.run(&["admin", "prove", "--otp", &code(2)]));
+    ok(alice.run(&create));
+    let status = stdout(&ok(cluster.admin(&["status"])));
+    assert!(status.contains("each has one"), "{status}");
+}
