@@ -24,9 +24,11 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tonic::Status;
 
+use crate::authority::api::finishing::finished;
 use crate::authority::caller::{Caller, name_of};
 use crate::authority::gate::calls::Gate;
 use crate::authority::streams::Streamed;
+use crate::tasks::Tasks;
 
 /// Largest message from a caller: a batch of events or a piece of a recording.
 pub(crate) const MESSAGE_BYTES: usize = 4 << 20;
@@ -295,7 +297,7 @@ impl Drop for Kept {
 pub(crate) async fn within_bounds(
     gate: &Gate,
     caller: &Caller,
-    connection: &Connection,
+    (connection, tasks): (&Connection, &Tasks),
     request: Request,
     next: Next,
 ) -> Response {
@@ -309,8 +311,7 @@ pub(crate) async fn within_bounds(
     };
     let heard = Arc::clone(&call);
     let request = request.map(|body| Body::new(Heard { body, call: heard }));
-    let response = next.run(request).await;
-    drop(call);
+    let response = finished(tasks, &method, call, next.run(request)).await;
     if response.extensions().get::<Streamed>().is_some() || response.body().is_end_stream() {
         return response;
     }

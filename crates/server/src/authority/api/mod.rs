@@ -8,6 +8,7 @@ pub(crate) mod cluster;
 pub(crate) mod databases;
 pub(crate) mod devices;
 pub(crate) mod factors;
+mod finishing;
 pub(crate) mod hosts;
 pub(crate) mod login;
 pub(crate) mod provisioning;

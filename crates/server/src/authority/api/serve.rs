@@ -204,10 +204,11 @@ async fn http(api: &Arc<Api>, io: BoxIo, caller: Caller, offer: Option<ClientOff
         request.extensions_mut().insert(by_line.clone());
         std::future::ready(request)
     });
-    let (bounding, on) = (Arc::clone(&api.gate), Arc::clone(&answering));
+    let (bounding, on, tasks) = (Arc::clone(&api.gate), Arc::clone(&answering), api.tasks.clone());
     let bounded = from_fn(move |request: Request, next: Next| {
         let (gate, caller, on) = (Arc::clone(&bounding), answered.clone(), Arc::clone(&on));
-        async move { within_bounds(&gate, &caller, &on, request, next).await }
+        let tasks = tasks.clone();
+        async move { within_bounds(&gate, &caller, (&on, &tasks), request, next).await }
     });
     let router = router.layer(as_now).layer(bounded).layer(said).layer(map_request(
         move |request: axum::extract::Request| {
