@@ -158,7 +158,7 @@ const CRYPTO: &[(&str, &[&str], &str)] = &[
     ("rustls", &["sal", "ca", "server"], "TLS configurations are made in ca; services only use them"),
     (
         "tokio-rustls",
-        &["ca", "databases", "server", "client"],
+        &["ca", "databases", "server", "client", "lab"],
         "only what opens connections needs TLS streams",
     ),
     ("quinn", &["wire"], "QUIC is spoken in one place"),
