@@ -60,7 +60,7 @@ impl Rotations {
         if known.is_none() {
             return Err(Status::permission_denied(format!("there is no user {user} any more")));
         }
-        let spent = self.from_device(&pair, user, request, now).await?;
+        let spent = self.word_of_device(&pair, user, request, now).await?;
         let issued = match pair.reissue(signer, now) {
             Ok(issued) => issued,
             // What is left of them is over before it matters.
@@ -98,7 +98,7 @@ impl Rotations {
 
     /// What uses the word of the device that a login came from: its certificates go on as those of that device, so that they are signed anew
     /// for that device alone, while it is its user's.
-    async fn from_device(
+    async fn word_of_device(
         &self,
         pair: &UserPair,
         user: &UserName,
