@@ -22,6 +22,7 @@ mod node;
 mod openssh;
 #[cfg(feature = "pam")]
 mod pam;
+mod proofs;
 mod rekeys;
 #[allow(dead_code, reason = "the tests of sal use the rest")]
 #[path = "../../../sal/tests/it/softhsm/mod.rs"]

@@ -21,7 +21,7 @@ use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_ca::{Authority, CaKind, HostRequest, SshOptions, Trust};
 use sallyport_sal::custody::{SealedCustody, SealingKey};
 use sallyport_sal::{KeyPurpose, Suite, hpke};
-use sallyport_session::factor::{Answer, Factors, Missing, Proven, Wanted};
+use sallyport_session::factor::Factors;
 use sallyport_ssh::TransportBy;
 use sallyport_ssh::capabilities::Sighting;
 use sallyport_ssh::node::{ConnectionInfo, Directory, HostIdentity, NodeConfig, NodeServer};
@@ -34,6 +34,8 @@ use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use uuid::Uuid;
+
+use crate::proofs::Proofs;
 
 /// By what these tests' connections are encrypted: all of them run by the transport of FIPS mode, in any build, where
 /// `TRANSPORT=layer` says so.
@@ -56,23 +58,6 @@ pub(crate) struct Cluster {
     changes: watch::Sender<u64>,
     pub(crate) seen: Mutex<Vec<Sighting>>,
     pub(crate) factors: Proofs,
-}
-
-/// Which second factor is proven, and what was asked.
-#[derive(Debug, Default)]
-pub(crate) struct Proofs {
-    pub(crate) proven: Mutex<Option<&'static str>>,
-    pub(crate) asked: Mutex<Vec<Wanted>>,
-}
-
-impl Factors for Proofs {
-    fn proven(&self, wanted: Wanted) -> Answer<'_> {
-        let demanded = wanted.demand.rule.factor;
-        self.asked.lock().push(wanted);
-        let proven = *self.proven.lock();
-        let answer = proven.map(|name| Proven { factor: name.to_owned() });
-        Box::pin(async move { answer.ok_or(Missing::Unproven(demanded)) })
-    }
 }
 
 impl Cluster {
