@@ -24,6 +24,10 @@ const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 pub struct Options {
     /// Longest lifetime of certificates. Default 12 h; the shortest of all roles counts. Only in roles.
     pub max_session_ttl: Option<Duration>,
+    /// Logins of a user that are open at a time. Default no bound; the smallest of all roles counts. Only in roles.
+    pub max_logins: Option<usize>,
+    /// How long a login may be unused until it ends. Default no bound; the shortest of all roles counts. Only in roles.
+    pub login_idle_timeout: Option<Duration>,
     /// Whether the client's ssh-agent may be reached from the session. Default no.
     pub forward_agent: Option<bool>,
     /// Which TCP ports may be forwarded. Default both directions.
@@ -118,9 +122,13 @@ impl UnseenSql {
     }
 }
 
-/// The keys of a role's options, and what the cluster's policy may say of them: all but the first.
-pub(crate) const KEYS: [&str; 25] = [
+/// How many of [`KEYS`] are about logins: only roles say these.
+pub(crate) const OF_LOGINS: usize = 3;
+/// The keys of a role's options, and what the cluster's policy may say of them: all but the first [`OF_LOGINS`].
+pub(crate) const KEYS: [&str; 27] = [
     "max_session_ttl",
+    "max_logins",
+    "login_idle_timeout",
     "forward_agent",
     "port_forwarding",
     "stream_local_forwarding",
@@ -147,6 +155,8 @@ pub(crate) const KEYS: [&str; 25] = [
     "device_trust",
 ];
 
+/// Shortest and longest `login_idle_timeout`: when a login was last used is kept to five minutes.
+const IDLE_RANGE: (Duration, Duration) = (Duration::from_secs(15 * 60), LONGEST);
 /// Shortest and longest part of a statement that can be asked to be on record, in bytes.
 const STATEMENT_RANGE: (usize, usize) = (64, 65_536);
 /// Longest part of a statement that is on record where nothing else is said, in bytes.
@@ -160,6 +170,8 @@ pub(crate) fn read(side: &Section<'_>, problems: &mut Problems) -> Options {
     let second = Duration::from_secs(1);
     Options {
         max_session_ttl: side.duration("max_session_ttl", TTL_RANGE.0, TTL_RANGE.1, problems),
+        max_logins: side.count("max_logins", 1, 10_000, problems),
+        login_idle_timeout: side.duration("login_idle_timeout", IDLE_RANGE.0, IDLE_RANGE.1, problems),
         forward_agent: side.boolean("forward_agent", problems),
         port_forwarding: forwarding(side, "port_forwarding", problems),
         stream_local_forwarding: forwarding(side, "stream_local_forwarding", problems),
@@ -231,6 +243,8 @@ impl Options {
         let forwarding = |one: Option<Forwarding>| one.map(Forwarding::to_json);
         let values: [Option<serde_json::Value>; KEYS.len()] = [
             span(self.max_session_ttl),
+            self.max_logins.map(Into::into),
+            span(self.login_idle_timeout),
             self.forward_agent.map(Into::into),
             forwarding(self.port_forwarding),
             forwarding(self.stream_local_forwarding),

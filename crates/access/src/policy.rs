@@ -17,7 +17,7 @@ mod merged;
 mod nodes;
 
 pub use api::DB_CLIENT;
-pub use certificates::ForwardingSomewhere;
+pub use certificates::{ForwardingSomewhere, LoginLimits};
 pub use databases::DatabaseChoices;
 pub use decidable::{AccountError, Decidable, Seeker};
 pub use engine::{Policies, Question};

@@ -61,6 +61,8 @@ codes! {
     ChallengeProven = "SP1015I", "user.challenge_proven";
     /// A proof was refused, or what was to be proven has ended: a wrong person, factor, code or verifier, or it was refused at the page.
     ChallengeRefused = "SP1015W", "user.challenge_refused";
+    /// A login was ended before its time: its user logged out or ended it from another, or an administrator did.
+    LoginEnded = "SP1040I", "login.ended";
 
     /// A person logged in at an identity provider, and has a user here.
     SsoLogin = "SP1050I", "sso.login";

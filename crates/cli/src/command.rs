@@ -13,7 +13,7 @@ pub(crate) enum Command {
     Login(login::Args),
     /// Accept an invite or reset link: set a password and a second factor.
     Signup(signup::Args),
-    /// Forget the certificates and keys of a login.
+    /// End a login: its certificates count no more, and what is stored of it here is removed.
     Logout(login::LogoutArgs),
     /// Your passkeys, one-time codes and recovery codes.
     #[command(subcommand)]
@@ -48,7 +48,7 @@ pub(crate) enum Command {
     /// Find recordings.
     #[command(subcommand)]
     Recordings(recordings::Recordings),
-    /// See, join and end sessions that run.
+    /// See, join and end sessions that run, and logins.
     #[command(subcommand)]
     Sessions(sessions::Sessions),
     /// Questions about who may do what.

@@ -27,6 +27,7 @@ mod join;
 mod killed;
 pub mod lab;
 mod login;
+mod logins;
 mod ls;
 mod mfa;
 mod nodes;
@@ -137,7 +138,7 @@ fn run(cli: Cli) -> CliResult<ExitCode> {
         let outcome = match cli.command {
             Command::Login(args) => login::run(&global, args).await.map(done),
             Command::Signup(args) => signup::run(&global, args).await.map(done),
-            Command::Logout(args) => login::logout(&global, &args).map(done),
+            Command::Logout(args) => login::logout(&global, &args).await.map(done),
             Command::Mfa(command) => mfa::run(&global, command).await.map(done),
             Command::Passwd(args) => passwd::run(&global, args).await.map(done),
             Command::Device(command) => devices::run(&global, command).await.map(done),

@@ -15,11 +15,14 @@ use crate::global::Global;
 use crate::ui::{self, Format};
 use sallyport_client::authority::{self, FirstTrust};
 use sallyport_client::browser_login::{BrowserLogin, Where};
+use sallyport_client::connect;
 use sallyport_client::device::Devices;
 use sallyport_client::login::{LoggedIn, Login, Secrets};
 use sallyport_client::profile::{Profiles, Stored};
 use sallyport_client::ssh_agent::{self, AgentError};
 use sallyport_helper::control;
+use sallyport_wire::v1::EndLoginsRequest;
+use sallyport_wire::v1::end_logins_request::Which;
 use zeroize::Zeroizing;
 
 #[derive(Debug, clap::Args)]
@@ -112,7 +115,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
         } else {
             let secrets = secrets(&user, &login, args.otp, args.password_stdin)?;
             let device = devices.open(&login.cluster).await.map_err(unusable)?;
-            login.finish(&profiles, secrets, args.ttl, device).await?
+            login.finish(&profiles, secrets, args.ttl, (device, browser::host_name())).await?
         }
     };
     if !logged_in.message_of_the_day.is_empty() {
@@ -368,22 +371,58 @@ pub(crate) fn list<T: std::fmt::Display>(items: &[T]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-pub(crate) fn logout(global: &Global, args: &LogoutArgs) -> CliResult {
+/// Ends logins at their clusters, and removes what is stored of them here. What is here is removed in any case.
+pub(crate) async fn logout(global: &Global, args: &LogoutArgs) -> CliResult {
     let profiles = global.profiles();
     let logins = if args.all { profiles.all()? } else { vec![profiles.load()?] };
     if logins.is_empty() {
         ui::say("There was no login to forget.");
     }
     for stored in logins {
+        let not_ended = end(&stored).await.err();
         ssh_agent::remove(&stored);
         control::forget(&stored.directory);
         if let Err(error) = crate::db::forget_all(&stored) {
             ui::say(format!("note: services of databases stay where psql looks for them: {}", error.what()));
         }
         profiles.remove(&stored)?;
-        ui::data(format!("Logged out of {} ({}).", stored.profile.cluster, stored.profile.proxy))?;
+        let profile = &stored.profile;
+        ui::data(format!("Logged out of {} ({}).", profile.cluster, profile.proxy))?;
+        if let Some(why) = not_ended {
+            let id = profile.login.as_ref().map_or("ID", |login| login.id.as_str());
+            ui::say(format!(
+                "warning: the cluster was not told, since {why}. A copy of these certificates goes on to count until {}. To end that, \
+                 from another login of yours: sallyport sessions logins end {id}",
+                ui::timestamp(profile.valid_until)
+            ));
+        }
     }
     Ok(())
+}
+
+/// How long a cluster has to end a login.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// Ends a login at its cluster, so that a copy of its keys is worth nothing; or why it could not be told.
+async fn end(stored: &Stored) -> Result<(), String> {
+    if stored.profile.valid_until <= OffsetDateTime::now_utc() {
+        return Ok(());
+    }
+    let ending = async {
+        let authority = connect::services(stored).await.map_err(CliError::from)?;
+        let request = EndLoginsRequest { which: Some(Which::Own(true)) };
+        match authority.logins().end(request).await {
+            Ok(_) => Ok(()),
+            // It has ended before: another login or an administrator did it.
+            Err(status) if status.code() == tonic::Code::NotFound => Ok(()),
+            Err(status) => Err(CliError::from_status("end the login", &status)),
+        }
+    };
+    match tokio::time::timeout(ENDING, ending).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(error.what().to_owned()),
+        Err(_) => Err(format!("{} did not answer within {} s", stored.profile.proxy, ENDING.as_secs())),
+    }
 }
 
 #[cfg(test)]

@@ -96,7 +96,7 @@ pub(crate) async fn run(global: &Global, command: Mfa) -> CliResult {
     }
 }
 
-fn kind_word(kind: &str) -> &str {
+pub(crate) fn kind_word(kind: &str) -> &str {
     match kind {
         "webauthn" => "passkey",
         "totp" => "one-time codes",

@@ -24,6 +24,8 @@ pub(crate) enum Sessions {
     /// End a session: its programs are hung up, and the person reads why.
     #[command(visible_alias = "terminate")]
     End(End),
+    /// Where you are logged in; end a login of yours elsewhere.
+    Logins(crate::logins::Own),
 }
 
 #[derive(Debug, clap::Args)]
@@ -89,6 +91,7 @@ pub(crate) async fn run(global: &Global, command: Sessions) -> CliResult<ExitCod
         Sessions::Ls(args) => ls(global, args).await.map(|()| ExitCode::SUCCESS),
         Sessions::Join(args) => join(global, args).await,
         Sessions::End(args) => end(global, args).await.map(|()| ExitCode::SUCCESS),
+        Sessions::Logins(args) => crate::logins::own(global, args).await.map(|()| ExitCode::SUCCESS),
     }
 }
 

@@ -56,11 +56,11 @@ fn dials(command: &Command) -> bool {
         | Command::Play(_)
         | Command::Recordings(_)
         | Command::Sessions(_)
+        | Command::Logout(_)
         | Command::Access(_)
         | Command::Join(_)
         | Command::Admin(_) => true,
-        Command::Logout(_)
-        | Command::Status(_)
+        Command::Status(_)
         | Command::Config(_)
         | Command::Sal(_)
         | Command::Start(_)

@@ -16,6 +16,7 @@ use sallyport_wire::v1::databases_client::DatabasesClient;
 use sallyport_wire::v1::devices_client::DevicesClient;
 use sallyport_wire::v1::factors_client::FactorsClient;
 use sallyport_wire::v1::login_client::LoginClient;
+use sallyport_wire::v1::logins_client::LoginsClient;
 use sallyport_wire::v1::provisioning_client::ProvisioningClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
 use sallyport_wire::v1::session_factors_client::SessionFactorsClient;
@@ -158,6 +159,11 @@ impl Authority {
     /// Trusted devices.
     pub fn devices(&self) -> DevicesClient<Channel> {
         DevicesClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT)
+    }
+
+    /// Logins that are open.
+    pub fn logins(&self) -> LoginsClient<Channel> {
+        LoginsClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT)
     }
 
     /// The caller's own factors.

@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 use super::authority::{self, FirstTrust};
 use super::channel::Channel;
 use super::device::{About, OwnDevice};
-use super::profile::{Material, Profile, Profiles, Stored};
+use super::profile::{LoginFacts, Material, Profile, Profiles, Stored};
 use super::trust;
 use crate::error::{Doing, Error, Result};
 
@@ -94,7 +94,7 @@ impl Login {
     }
 
     /// Has the keys certified for at most `ttl`, by default for as long as the user's roles allow, and stores them. Where this machine is
-    /// a trusted `device`, it gives its word.
+    /// a trusted device, it gives its word; the list of logins calls the machine by the name.
     ///
     /// # Errors
     /// The authority refuses, or the files cannot be written.
@@ -103,7 +103,7 @@ impl Login {
         profiles: &Profiles,
         mut secrets: Secrets,
         ttl: Option<Duration>,
-        device: Option<OwnDevice>,
+        (device, host_name): (Option<OwnDevice>, String),
     ) -> BoxFuture<'_, Result<LoggedIn>> {
         Box::pin(async move {
             let (ssh, tls) = self.keys.await.doing("make keys")??;
@@ -116,6 +116,7 @@ impl Login {
                 tls_public_key: tls.spki_der().to_vec().into(),
                 ttl: ttl.map(convert::duration_to_proto),
                 device,
+                host_name,
             };
             let response = self
                 .client
@@ -185,7 +186,15 @@ pub(crate) fn save(
 
 fn profile_of(proxy: &str, user: &UserName, response: &LoginResponse) -> Result<Profile> {
     let odd = "understand the authority's answer";
+    let login = response.login.as_ref().map(|login| LoginFacts {
+        id: login.id.clone(),
+        way: login.way.clone(),
+        factor: login.factor.clone(),
+        factor_kind: login.factor_kind.clone(),
+        second_factor: login.second_factor,
+    });
     Ok(Profile {
+        login,
         proxy: proxy.to_owned(),
         cluster: response.cluster.parse().doing(odd)?,
         user: user.clone(),

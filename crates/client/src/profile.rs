@@ -54,6 +54,24 @@ pub struct Profile {
     /// When the certificates expire.
     #[serde(with = "time::serde::rfc3339")]
     pub valid_until: OffsetDateTime,
+    /// How the authority has the login on record; none from authorities that do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub login: Option<LoginFacts>,
+}
+
+/// How a login was proven, by the authority's word.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoginFacts {
+    /// Its id, by which it can be ended.
+    pub id: String,
+    /// In which way, such as `passkey`.
+    pub way: String,
+    /// The name of the factor that was proven; empty where there was none.
+    pub factor: String,
+    /// Its kind: `webauthn` or `totp`.
+    pub factor_kind: String,
+    /// More than a password was proven.
+    pub second_factor: bool,
 }
 
 /// A profile and the directory it lives in.
@@ -76,6 +94,7 @@ impl Stored {
             roles: Vec::new(),
             logins: Vec::new(),
             valid_until: OffsetDateTime::UNIX_EPOCH,
+            login: None,
         };
         Self { profile, directory: directory.to_owned() }
     }

@@ -9,6 +9,7 @@ use sallyport_access::{HostId, Identity, JoinMode, Principal, RoleName, SessionI
 use sallyport_audit::recording::SessionMetadata;
 use time::OffsetDateTime;
 use tokio::sync::Notify;
+use uuid::Uuid;
 
 /// Changes that may wait for the follower; past it everything is told anew.
 const MOST_CHANGES: usize = 10_000;
@@ -31,6 +32,8 @@ pub struct LiveSession {
     pub about: SessionMetadata,
     /// The owner's roles: the rules on joining go by them.
     pub owner_roles: Vec<RoleName>,
+    /// The login that the owner's certificate came from.
+    pub login_id: Uuid,
     /// Where it is recorded: `node`, `proxy` or `off`.
     pub recording: &'static str,
     /// Who takes part besides its owner.
@@ -45,7 +48,7 @@ impl LiveSession {
             Principal::User { roles, .. } => roles.clone(),
             Principal::Host { .. } => Vec::new(),
         };
-        Self { about, owner_roles, recording, participants: Vec::new() }
+        Self { about, owner_roles, login_id: owner.login_id, recording, participants: Vec::new() }
     }
 }
 
@@ -239,7 +242,14 @@ mod tests {
     fn session() -> (LiveSession, SessionId) {
         let about = about().metadata().clone();
         let id = about.session_id;
-        (LiveSession { about, owner_roles: Vec::new(), recording: "node", participants: Vec::new() }, id)
+        let told = LiveSession {
+            about,
+            owner_roles: Vec::new(),
+            login_id: Uuid::nil(),
+            recording: "node",
+            participants: Vec::new(),
+        };
+        (told, id)
     }
 
     /// What it was ended for, and who takes part.

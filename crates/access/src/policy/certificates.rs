@@ -20,7 +20,26 @@ pub struct ForwardingSomewhere {
     pub x11: bool,
 }
 
+/// What roles say of the logins of a user, each with the role that says it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LoginLimits {
+    /// Logins that are open at a time.
+    pub most: Option<(usize, RoleName)>,
+    /// How long a login may be unused.
+    pub idle: Option<(Duration, RoleName)>,
+}
+
 impl Policies {
+    /// What these roles together say of logins: the strictest of all.
+    #[must_use]
+    pub fn login_limits(&self, roles: &[RoleName]) -> LoginLimits {
+        let known = || roles.iter().filter_map(|role| self.role(role));
+        let most = known().filter_map(|role| role.options.max_logins.map(|most| (most, role.name.clone())));
+        let idle =
+            known().filter_map(|role| role.options.login_idle_timeout.map(|idle| (idle, role.name.clone())));
+        LoginLimits { most: most.min_by_key(|(most, _)| *most), idle: idle.min_by_key(|(idle, _)| *idle) }
+    }
+
     /// The lifetime of certificates for these roles: what was asked for, at most the roles' bound.
     ///
     /// # Errors

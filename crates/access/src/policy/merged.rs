@@ -1,5 +1,7 @@
 //! What the options of several roles and the session policy of the cluster are together.
 
+use std::time::Duration;
+
 use crate::database::DatabaseOptions;
 use crate::factor::{FactorRule, SessionFactor};
 use crate::limits::{Limits, RecordPolicy};
@@ -94,6 +96,8 @@ impl Options {
     /// Whether these limits are no looser than others, of what a cluster's policy leaves to both.
     pub(crate) fn within(&self, other: &Self, cluster: &Self) -> bool {
         let ttl = |options: &Self| options.max_session_ttl.unwrap_or(DEFAULT_SESSION_TTL);
+        let logins = |options: &Self| options.max_logins.unwrap_or(usize::MAX);
+        let idle = |options: &Self| options.login_idle_timeout.unwrap_or(Duration::MAX);
         let (limits, ssh, databases) = Merged::of([other].into_iter(), cluster).all();
         let explicit = Self {
             forward_agent: Some(ssh.forward_agent),
@@ -124,6 +128,7 @@ impl Options {
         // Nothing in which the others are stricter changes them.
         let full = Merged::of([self].into_iter(), cluster).all();
         let tightened = Merged::of([self, &explicit].into_iter(), cluster).all();
-        ttl(self) <= ttl(other) && full == tightened
+        let of_logins = ttl(self) <= ttl(other) && logins(self) <= logins(other) && idle(self) <= idle(other);
+        of_logins && full == tightened
     }
 }

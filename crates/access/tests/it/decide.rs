@@ -230,6 +230,32 @@ fn lifetimes_are_bounded_by_the_roles() {
 }
 
 #[test]
+fn the_strictest_of_the_roles_bounds_logins() {
+    let policies = policies(&[
+        role("two", "{options: {max_logins: 2}}"),
+        role("five", "{options: {max_logins: 5, login_idle_timeout: 30m}}"),
+        role("day", "{options: {login_idle_timeout: 24h}}"),
+        role("none", "{}"),
+    ]);
+    let limits = |roles: &[&str]| {
+        let roles: Vec<RoleName> = roles.iter().map(|role| RoleName::new(*role).unwrap()).collect();
+        let limits = policies.login_limits(&roles);
+        (
+            limits.most.map(|(most, role)| (most, role.to_string())),
+            limits.idle.map(|(idle, role)| (idle.as_secs(), role.to_string())),
+        )
+    };
+    assert_eq!(limits(&["none"]), (None, None));
+    assert_eq!(limits(&["five", "two", "none"]), (Some((2, "two".into())), Some((1800, "five".into()))));
+    assert_eq!(limits(&["day"]), (None, Some((86_400, "day".into()))));
+    assert_eq!(limits(&["day", "five"]), (Some((5, "five".into())), Some((1800, "five".into()))));
+    for odd in ["{options: {max_logins: 0}}", "{options: {login_idle_timeout: 14m}}"] {
+        let text = format!("kind: role\nversion: v1\nmetadata: {{name: odd}}\nspec: {odd}\n");
+        assert!(sallyport_access::Role::parse(&text).is_err(), "{odd}");
+    }
+}
+
+#[test]
 fn why_names_what_was_weighed() {
     let policies = policies(&[
         role("dev", "{allow: {logins: ['{{internal.logins}}'], node_labels: {env: dev}}}"),

@@ -43,6 +43,9 @@ enum Admin {
     /// People and machine accounts.
     #[command(subcommand)]
     Users(users::Users),
+    /// Where users are logged in.
+    #[command(subcommand)]
+    Logins(crate::logins::Logins),
     /// One-time tokens that nodes and proxies join with.
     #[command(subcommand)]
     Tokens(tokens::Tokens),
@@ -117,6 +120,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
         Admin::Status(args) => status::run(&authority, &args).await.map(done),
         Admin::Prove(args) => prove::run(&authority, &args).await.map(done),
         Admin::Users(command) => users::run(&authority, command).await.map(done),
+        Admin::Logins(command) => crate::logins::administer(&authority, command).await.map(done),
         Admin::Tokens(command) => tokens::run(&authority, command).await.map(done),
         Admin::Devices(command) => devices::run(&authority, command).await.map(done),
         Admin::Scim(command) => scim::run(&authority, command).await.map(done),

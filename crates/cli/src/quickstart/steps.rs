@@ -263,7 +263,8 @@ impl Tour {
             otp: Zeroizing::new(code(&state.otp_uri, step)?),
         };
         let login = login::begin(&self.listen.to_string(), &first, &user).await?;
-        let stored = login.finish(&self.global.profiles(), secrets, None, None).await?.stored;
+        let from = (None, crate::browser::host_name());
+        let stored = login.finish(&self.global.profiles(), secrets, None, from).await?.stored;
         let left =
             ui::duration(stored.profile.valid_until - OffsetDateTime::now_utc() + time::Duration::seconds(1));
         done((), format!("{USER} holds an SSH and an X.509 certificate for {left}"))

@@ -96,6 +96,14 @@ pub(crate) fn shown(text: &str) -> String {
     text.chars().take(128).collect()
 }
 
+/// Longest name that a machine calls itself by, as it is shown.
+const HOST_NAME: usize = 64;
+
+/// What a machine calls itself, as far as it is shown: nothing hidden, and not much.
+pub(crate) fn host_name(text: &str) -> String {
+    text.chars().filter(|letter| letter.is_ascii_graphic()).take(HOST_NAME).collect()
+}
+
 /// The address of events that no peer has caused.
 pub(crate) const NOWHERE: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);

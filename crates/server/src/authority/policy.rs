@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures::FutureExt as _;
 use parking_lot::RwLock;
 use sallyport_access::{
     Identity, Lock, Policies, PolicyError, Principal, Role, SESSION_POLICY_NAME, SessionPolicy,
@@ -21,6 +22,9 @@ use crate::authority::records::{LockRecord, RoleRecord, SessionPolicyRecord};
 use crate::authority::sso::document;
 use crate::authority::sso::records::ConnectorRecord;
 use crate::authority::storage::every;
+
+/// Changes after which the policy is read anew at the latest, where more and more come.
+const AT_ONCE: usize = 10_000;
 
 /// Roles, locks and nodes as they are now. Replaced as a whole with every change.
 #[derive(Debug)]
@@ -195,11 +199,19 @@ impl Policy {
                 };
                 match change {
                     Ok(_) => {
+                        // What has come together is read once: each of a thousand locks does not read the other thousand.
+                        let more = std::iter::from_fn(|| watch.changes.next().now_or_never());
+                        let ended = more.take(AT_ONCE).find_map(Result::err);
                         if let Err(problem) = self.refresh().await {
                             error!(
                                 problem = ServerError::chain(&problem),
                                 "the policy could not be read; the earlier one stays"
                             );
+                        }
+                        match ended {
+                            None => {}
+                            Some(StoreError::Lagged { .. }) => break,
+                            Some(_) => return,
                         }
                     }
                     Err(StoreError::Lagged { .. }) => break,

@@ -8,7 +8,7 @@
 //! Policy                  roles, locks and the session policy, as they are now (the cluster cache)
 //! Checkpoints         -> Journal
 //! Identities          -> Policy                              users and hosts, as they are now
-//! Logins              -> Policy                              the logins that are open, and the locks that end them
+//! Logins              -> Journal Policy Identities           the logins that are open, and the locks that end them
 //! Factors             what users prove themselves with besides passwords
 //! Administering       -> Journal Policy Identities Factors   has this administrator proven a factor?
 //! Gate                -> Journal Policy Identities Administering     may this caller?
@@ -65,8 +65,8 @@ use crate::authority::api::answers::Waiting;
 use crate::authority::api::serve::Api;
 use crate::authority::api::{
     admin, catalogue, certificates, cluster, databases, devices as devices_api, factors as factors_api,
-    hosts, login, provisioning as scim, rotation, session_factors as session_factors_api, sessions,
-    sso as sso_api, suites, web,
+    hosts, login, logins as logins_api, provisioning as scim, rotation,
+    session_factors as session_factors_api, sessions, sso as sso_api, suites, web,
 };
 use crate::authority::audit::checkpoints::Checkpoints;
 use crate::authority::audit::disk_reserve::DiskReserve;
@@ -154,6 +154,7 @@ pub(crate) struct Services {
     pub(crate) sessions: Arc<LiveSessions>,
     pub(crate) recordings: Arc<Recordings>,
     pub(crate) accounts: Arc<Accounts>,
+    pub(crate) logins: Arc<Logins>,
     pub(crate) connectors: Arc<Connectors>,
     pub(crate) reserve: Arc<DiskReserve>,
     pub(crate) api: Arc<Api>,
@@ -193,7 +194,7 @@ impl Services {
         let policy = Policy::load(&store, &stop).await?;
         let identities =
             Identities::load(&store, &policy, &stop, now).await.map_err(doing("read the users and hosts"))?;
-        let logins = Logins::new(&store, &policy);
+        let logins = Logins::new(&store, &policy, &identities, &journal, &stop);
         let factors = Factors::new(&config, &store, &seal)?;
         let administering = Administering::new(&config, &store, &journal, &policy, &identities, &factors);
         let gate = Gate::new(&config, &journal, &policy, &identities, &guesses, &administering);
@@ -240,7 +241,7 @@ impl Services {
         let watches = Watches::new(&store, &gate, &issuance, &streams);
 
         // Sessions, and what remains of them.
-        let sessions = LiveSessions::new(&journal, &gate, &policy, &registry, &streams, &stop);
+        let sessions = LiveSessions::new(&journal, &gate, &policy, &logins, &registry, &streams, &stop);
         let budgets = Budgets::of(config.audit.host_events_per_minute);
         let reports = HostReports::new(&journal, &registry, &databases, &catalogue, &sessions, budgets);
         let recordings = Recordings::new(
@@ -455,6 +456,11 @@ impl Services {
                 confirmations: Arc::clone(&confirmations),
                 rotations: Arc::clone(&rotations),
             },
+            logins: logins_api::Service {
+                gate: Arc::clone(&gate),
+                journal: Arc::clone(&journal),
+                logins: Arc::clone(&logins),
+            },
             factors: factors_api::Service {
                 gate: Arc::clone(&gate),
                 journal: Arc::clone(&journal),
@@ -500,6 +506,7 @@ impl Services {
             sessions,
             recordings,
             accounts,
+            logins,
             connectors,
             reserve,
             api: Arc::new(api),
@@ -521,6 +528,7 @@ impl Services {
         tasks.spawn(Arc::clone(&self.journal).watch_reserve());
         tasks.spawn(Arc::clone(&self.issued).follow());
         tasks.spawn(Arc::clone(&self.accounts).learn_logins());
+        tasks.spawn(Arc::clone(&self.logins).write_uses());
         tasks.spawn(Arc::clone(&self.inventory).remember_sightings());
         tasks.spawn(Arc::clone(&self.issuance).renew_daily());
         tasks.spawn(Arc::clone(&self.issuance).make_the_others());

@@ -149,7 +149,7 @@ fn messages(change: Change) -> Vec<ReportSessionsRequest> {
 }
 
 fn to_proto(session: &LiveSession) -> v1::LiveSession {
-    let LiveSession { about, owner_roles, recording, participants } = session;
+    let LiveSession { about, owner_roles, login_id, recording, participants } = session;
     v1::LiveSession {
         session_id: about.session_id.to_string(),
         user: about.user.clone(),
@@ -163,6 +163,7 @@ fn to_proto(session: &LiveSession) -> v1::LiveSession {
         terminal: about.term.is_some(),
         recording: (*recording).to_owned(),
         owner_roles: owner_roles.iter().map(ToString::to_string).collect(),
+        login_id: login_id.to_string(),
         participants: participants
             .iter()
             .map(|one| v1::Participant {

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use self::done::{as_a_node, as_an_administrator, begin_a_database_session, provision};
 use crate::identity;
+use crate::logins;
 use crate::sso;
 use crate::support;
 use crate::support::member::{self, Joining};
@@ -52,6 +53,7 @@ pub(crate) const PROTOS: &[&str] = &[
     include_str!("../../../wire/proto/sallyport/v1/databases.proto"),
     include_str!("../../../wire/proto/sallyport/v1/catalogue.proto"),
     include_str!("../../../wire/proto/sallyport/v1/identity.proto"),
+    include_str!("../../../wire/proto/sallyport/v1/logins.proto"),
     include_str!("../../../wire/proto/sallyport/v1/provisioning.proto"),
     include_str!("../../../wire/proto/sallyport/v1/devices.proto"),
     include_str!("../../../wire/proto/sallyport/v1/session_factors.proto"),
@@ -159,10 +161,12 @@ pub(crate) const OPEN: [&str; 8] = [
     "Login.Join",
 ];
 /// Give every user their own part of the answer, and no user another's.
-const OWN_PART: [&str; 21] = [
+const OWN_PART: [&str; 23] = [
     "Devices.Enroll",
     "Devices.ListOwn",
     "Factors.ProveAdministrator",
+    "Logins.List",
+    "Logins.End",
     "Factors.List",
     "Factors.BeginProof",
     "Factors.AwaitChallenge",
@@ -443,6 +447,10 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Suites.SetSuite", Event("SP1270I")),
         ("Login.BeginBrowserLogin", Event("SP1014I")),
         ("Login.FinishBrowserLogin", Event("SP1000I")),
+        ("Logins.List", Called),
+        ("Logins.End", Event("SP1040I")),
+        ("Logins.ListOf", Called),
+        ("Logins.EndOf", Event("SP1040I")),
         ("Factors.List", Called),
         ("Factors.BeginProof", Event("SP1014I")),
         ("Factors.AwaitChallenge", Called),
@@ -502,6 +510,7 @@ async fn every_method_leaves_its_event() {
     begin_a_database_session(&cluster, &mut admin).await;
     identity::as_people(&cluster).await;
     sso::as_people(&cluster).await;
+    logins::as_people(&cluster).await;
     as_an_administrator(&cluster, &mut admin, session).await;
     provision(&cluster, &mut admin).await;
     identity::devices::as_people(&cluster).await;

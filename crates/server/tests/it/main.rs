@@ -22,6 +22,7 @@ mod cluster;
 mod databases_api;
 mod fips;
 mod identity;
+mod logins;
 mod openssh;
 #[path = "../../../ca/tests/it/programs/mod.rs"]
 mod programs;

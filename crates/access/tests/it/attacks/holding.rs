@@ -63,6 +63,18 @@ fn logins_databases_and_sessions_are_held_or_not() {
         role("loose", "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {forward_agent: true}}"),
         role("long", "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {max_session_ttl: 20h}}"),
         role(
+            "few",
+            "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {max_logins: 2, login_idle_timeout: 1h}}",
+        ),
+        role(
+            "many",
+            "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {max_logins: 3, login_idle_timeout: 1h}}",
+        ),
+        role(
+            "idle",
+            "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {max_logins: 2, login_idle_timeout: 2h}}",
+        ),
+        role(
             "strict",
             "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {record_session: strict, max_session_ttl: 1h}}",
         ),
@@ -130,6 +142,12 @@ fn logins_databases_and_sessions_are_held_or_not() {
     let dana = user("dana", &["from-a-device"], &[]);
     assert!(holds(&all, &dana, &user("x", &["from-a-device"], &[])));
     assert!(!holds(&all, &dana, &user("x", &["dev-team"], &[])));
+    // Who may have few logins gives no role with more of them, or for longer.
+    let fay = user("fay", &["few"], &[]);
+    assert!(holds(&all, &fay, &user("x", &["few"], &[])));
+    for more in ["many", "idle", "dev-team"] {
+        assert!(!holds(&all, &fay, &user("x", &[more], &[])), "{more}");
+    }
     // What is denied to the one has to be denied to the other.
     let nora = user("nora", &["ops", "no-root"], &[]);
     assert!(!holds(&all, &nora, &user("x", &["dev"], &logins)));

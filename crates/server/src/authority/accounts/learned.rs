@@ -61,11 +61,12 @@ impl Accounts {
                 continue;
             }
             if self.identities.user(&user).is_some() {
-                let step = open_login(&user, login_id, valid_before);
+                let step = open_login(&user, login_id, valid_before, None);
                 ended.steps.push(step.map_err(|error| storage(&error))?);
             } else {
+                let valid_until = valid_before + SKEW_ALLOWANCE;
                 let login =
-                    LoginRecord { login_id, valid_until: valid_before + SKEW_ALLOWANCE, device: None };
+                    LoginRecord { login_id, valid_until, device: None, opened: None, last_used: None };
                 self.logins.end_login(&Caller::LocalAdmin, &login, "the account was removed", &mut ended)?;
             }
         }

@@ -43,17 +43,23 @@ impl UsedFactor {
     }
 }
 
+impl Way {
+    /// The word for events and people.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Password => "password",
+            Self::Passkey => "passkey",
+            Self::Code => "code",
+            Self::RecoveryCode => "recovery code",
+            Self::SingleSignOn => "single sign-on",
+        }
+    }
+}
+
 impl Means {
     /// An event with what it was proven by.
     pub(crate) fn on(&self, event: Event) -> Event {
-        let way = match self.way {
-            Way::Password => "password",
-            Way::Passkey => "passkey",
-            Way::Code => "code",
-            Way::RecoveryCode => "recovery code",
-            Way::SingleSignOn => "single sign-on",
-        };
-        let event = event.field("way", way).field("second_factor", self.second_factor);
+        let event = event.field("way", self.way.word()).field("second_factor", self.second_factor);
         match &self.factor {
             Some(factor) => event
                 .field("factor", factor.name.clone())

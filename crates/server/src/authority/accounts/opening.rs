@@ -1,7 +1,7 @@
 //! A login is opened for a person who has proven who they are, in whichever way: what comes after the proof exists once.
 
 use bytes::Bytes;
-use sallyport_access::{Device, Identity, Principal, UserName};
+use sallyport_access::{Device, Identity, Principal, RoleName, UserName};
 use sallyport_audit::Code;
 use sallyport_ca::{
     CaKind, CertificateKind, DeviceAct, SKEW_ALLOWANCE, UserCertificates, check_accepted, issue_user,
@@ -21,10 +21,14 @@ use crate::authority::devices::challenges::Good;
 use crate::authority::devices::kept::Word;
 use crate::authority::devices::records::DeviceRecord;
 use crate::authority::identities::grants::goes_with;
-use crate::authority::identities::logins::open_login_from;
+use crate::authority::identities::logins::{LoginRecord, Opened, OpenedBy, open_login_from};
+use crate::authority::identities::places::{NoPlace, PlacesRecord};
 use crate::authority::issuance::issued::with_certificates;
 use crate::authority::records::{CredentialRecord, UserRecord};
 use crate::authority::storage::storage;
+
+/// How often a login is counted among its user's anew, where others come in between.
+const PLACE_TRIES: usize = 16;
 
 /// The keys that a login is to be certified over.
 #[derive(Debug)]
@@ -37,6 +41,8 @@ pub(crate) struct LoginKeys {
     pub(crate) device: Option<Word>,
     /// None: the roles' bound.
     pub(crate) ttl: Option<std::time::Duration>,
+    /// What the machine that has them calls itself.
+    pub(crate) host_name: String,
 }
 
 /// A person who has proven who they are, and what is spent by it.
@@ -124,30 +130,15 @@ impl Accounts {
         };
         let check = |kind: &str, revision| Op::Check { key: format!("{kind}/{}", user.name), revision };
         steps.push(check(UserRecord::KIND, user_revision));
+        let opened = Opened::new(caller, OpenedBy::User(by.clone()), &keys.host_name, &issued.issued, now);
         let device = identity.device.map(|device| device.id);
-        let opened = open_login_from(&user.name, identity.login_id, device, issued.valid_before);
-        steps.push(opened.map_err(|error| storage(&error))?);
+        let step =
+            open_login_from(&user.name, identity.login_id, device, issued.valid_before, Some(opened.clone()));
+        steps.push(step.map_err(|error| storage(&error))?);
         steps.extend(from.map(|(_, seen)| seen));
         steps.extend(keys.device.as_ref().and_then(|word| word.spent.clone()));
-        match self.store.backend().transact(steps, now).await {
-            Ok(_) => {}
-            Err(StoreError::Conflict { key, .. }) if key.starts_with(&format!("{}/", UserRecord::KIND)) => {
-                let text = "the account was changed at this moment; log in again";
-                return Err(refusal(Status::aborted(text), "the user changed meanwhile"));
-            }
-            Err(StoreError::Conflict { key, .. } | StoreError::NotFound { key })
-                if key.starts_with(&format!("{}/", DeviceRecord::KIND)) =>
-            {
-                let text = "the device was changed, or logged in from, at this moment; log in again";
-                return Err(refusal(Status::aborted(text), "the device changed meanwhile"));
-            }
-            Err(error) if Good::was_used(&error) => {
-                let text = "what the device has signed was used already; log in again";
-                return Err(refusal(Status::permission_denied(text), "a device's signature twice"));
-            }
-            Err(StoreError::Conflict { .. }) => return Err(overtaken),
-            Err(error) => return Err(storage(&error).into()),
-        }
+        let most = cache.policies.login_limits(&user.roles).most;
+        self.transact(&user.name, steps, most.as_ref(), overtaken, now).await?;
         let logged_in = caller
             .event(Code::UserLogin)
             .user(user.name.as_str())
@@ -178,7 +169,57 @@ impl Accounts {
             drop(changing);
             self.renew_hash(&user.name, password, stored, now).await;
         }
-        Ok(self.login_answer(&identity, issued))
+        let login_id = identity.login_id;
+        let valid_until = issued.valid_before + SKEW_ALLOWANCE;
+        let device = identity.device.map(|device| device.id);
+        let record = LoginRecord { login_id, valid_until, device, opened: Some(opened), last_used: None };
+        let told = self.logins.told(user.name.as_str(), &record, Some(login_id));
+        Ok(v1::LoginResponse { login: Some(told), ..self.login_answer(&identity, issued) })
+    }
+
+    /// Opens the login, where its user may have one more: counted anew as often as another login of the user comes in between.
+    async fn transact(
+        &self,
+        user: &UserName,
+        steps: Vec<Op>,
+        most: Option<&(usize, RoleName)>,
+        overtaken: LoginRefusal,
+        now: OffsetDateTime,
+    ) -> Result<(), LoginRefusal> {
+        for _ in 0..PLACE_TRIES {
+            let mut all = steps.clone();
+            if let Some(most) = most {
+                all.push(self.logins.place(user, most, now).await.map_err(|no_place| match no_place {
+                    NoPlace::Taken(status) => refusal(status, "too many logins are open"),
+                    NoPlace::State(status) => status.into(),
+                })?);
+            }
+            match self.store.backend().transact(all, now).await {
+                Ok(_) => return Ok(()),
+                Err(StoreError::Conflict { key, .. } | StoreError::Exists { key })
+                    if PlacesRecord::is_key(&key) => {}
+                Err(StoreError::Conflict { key, .. })
+                    if key.starts_with(&format!("{}/", UserRecord::KIND)) =>
+                {
+                    let text = "the account was changed at this moment; log in again";
+                    return Err(refusal(Status::aborted(text), "the user changed meanwhile"));
+                }
+                Err(StoreError::Conflict { key, .. } | StoreError::NotFound { key })
+                    if key.starts_with(&format!("{}/", DeviceRecord::KIND)) =>
+                {
+                    let text = "the device was changed, or logged in from, at this moment; log in again";
+                    return Err(refusal(Status::aborted(text), "the device changed meanwhile"));
+                }
+                Err(error) if Good::was_used(&error) => {
+                    let text = "what the device has signed was used already; log in again";
+                    return Err(refusal(Status::permission_denied(text), "a device's signature twice"));
+                }
+                Err(StoreError::Conflict { .. }) => return Err(overtaken),
+                Err(error) => return Err(storage(&error).into()),
+            }
+        }
+        let text = "too many logins of this user at this moment; log in again";
+        Err(refusal(Status::aborted(text), "contention"))
     }
 
     /// Refuses what was proven before the user's credentials were taken away, and by a factor that is not theirs any more. The caller
@@ -298,6 +339,7 @@ impl Accounts {
             roles: roles.iter().map(ToString::to_string).collect(),
             logins: logins.iter().map(ToString::to_string).collect(),
             valid_until: Some(convert::time_to_proto(issued.valid_before)),
+            login: None,
         }
     }
 }

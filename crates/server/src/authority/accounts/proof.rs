@@ -12,7 +12,7 @@ use crate::authority::accounts::means::{Means, Way};
 use crate::authority::accounts::opening::{LoginKeys, Proven, Spends};
 use crate::authority::accounts::passwords::LENGTHS;
 use crate::authority::accounts::second::WrongCode;
-use crate::authority::caller::{Caller, NOWHERE, shown};
+use crate::authority::caller::{Caller, NOWHERE, host_name, shown};
 use crate::authority::factors::recovery::RecoveryCode;
 use crate::authority::records::UserRecord;
 use crate::authority::secrets::hash_of;
@@ -50,6 +50,7 @@ impl Accounts {
             tls: request.tls_public_key,
             device,
             ttl: request.ttl.as_ref().and_then(convert::duration_from_proto),
+            host_name: host_name(&request.host_name),
         };
         self.open(caller, proven, &keys, now).await
     }

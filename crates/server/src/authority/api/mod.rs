@@ -11,6 +11,7 @@ pub(crate) mod factors;
 mod finishing;
 pub(crate) mod hosts;
 pub(crate) mod login;
+pub(crate) mod logins;
 pub(crate) mod provisioning;
 pub(crate) mod rotation;
 pub(crate) mod serve;

@@ -22,6 +22,7 @@ use sallyport_wire::v1::devices_server::DevicesServer;
 use sallyport_wire::v1::factors_server::FactorsServer;
 use sallyport_wire::v1::fleet_server::FleetServer;
 use sallyport_wire::v1::login_server::LoginServer;
+use sallyport_wire::v1::logins_server::LoginsServer;
 use sallyport_wire::v1::provisioning_server::ProvisioningServer;
 use sallyport_wire::v1::rotation_server::RotationServer;
 use sallyport_wire::v1::session_factors_server::SessionFactorsServer;
@@ -39,7 +40,7 @@ use tracing::{debug, info, info_span, warn};
 
 use crate::authority::api::answers::{MESSAGE_BYTES, Waiting, method_of, within_bounds};
 use crate::authority::api::{
-    admin, catalogue, certificates, cluster, databases, devices, factors, hosts, login, provisioning,
+    admin, catalogue, certificates, cluster, databases, devices, factors, hosts, login, logins, provisioning,
     rotation, session_factors, sessions, sso, suites, web,
 };
 use crate::authority::caller::{Caller, PeerInfo, unauthenticated};
@@ -96,6 +97,7 @@ pub(crate) struct Api {
     pub(crate) provisioning: provisioning::Service,
     pub(crate) rotation: rotation::Service,
     pub(crate) devices: devices::Service,
+    pub(crate) logins: logins::Service,
     pub(crate) factors: factors::Service,
     pub(crate) session_factors: session_factors::Service,
     pub(crate) web: web::Service,
@@ -172,6 +174,7 @@ async fn http(api: &Arc<Api>, io: BoxIo, caller: Caller, offer: Option<ClientOff
             .add_service(SuitesServer::new(api.suites.clone()).max_decoding_message_size(short))
             .add_service(RotationServer::new(api.rotation.clone()).max_decoding_message_size(short))
             .add_service(DevicesServer::new(api.devices.clone()).max_decoding_message_size(short))
+            .add_service(LoginsServer::new(api.logins.clone()).max_decoding_message_size(short))
             .add_service(FactorsServer::new(api.factors.clone()).max_decoding_message_size(short))
             .add_service(
                 SessionFactorsServer::new(api.session_factors.clone())
@@ -199,7 +202,11 @@ async fn http(api: &Arc<Api>, io: BoxIo, caller: Caller, offer: Option<ClientOff
     let identities = Arc::clone(&api.identities);
     let answered = caller.clone();
     let (asked_by, by_line) = (caller, line.clone());
+    let logins = Arc::clone(&api.logins.logins);
     let as_now = map_request(move |mut request: axum::extract::Request| {
+        if request.uri().path() != FOLLOWING {
+            logins.used(&asked_by);
+        }
         request.extensions_mut().insert(identities.as_now(&asked_by));
         request.extensions_mut().insert(by_line.clone());
         std::future::ready(request)
@@ -257,6 +264,8 @@ async fn urgent(request: Request, next: Next) -> axum::response::Response {
 /// What those without a certificate may call: logging in and joining. Everything else is refused before a byte of its message
 /// is read, whatever the method itself would say.
 const OPEN: &str = "/sallyport.v1.Login/";
+/// What programs ask by themselves for as long as they run: no person is behind it, and no login is in use by it.
+const FOLLOWING: &str = "/sallyport.v1.Rotation/Follow";
 
 fn for_strangers(router: Router, gate: &Arc<Gate>, caller: &Caller) -> Router {
     if !matches!(caller, Caller::Anonymous { .. }) {

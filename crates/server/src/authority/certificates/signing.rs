@@ -15,7 +15,7 @@ use tonic::Status;
 
 use crate::authority::caller::{Caller, shown};
 use crate::authority::certificates::register::{CertificateRegister, info};
-use crate::authority::identities::logins::open_login;
+use crate::authority::identities::logins::{Opened, OpenedBy, open_login};
 use crate::authority::issuance::issued::{CertificateRecord, with_certificates};
 use crate::authority::records::UserRecord;
 use crate::authority::storage::storage;
@@ -90,7 +90,9 @@ impl CertificateRegister {
         if let (CertificateKind::User, Some(identity)) = (kind, &identity)
             && let Some(user) = identity.user()
         {
-            let step = open_login(user, identity.login_id, now + ttl).map_err(|error| storage(&error))?;
+            let opened = Opened::new(caller, OpenedBy::Signed(caller.name()), "", &made.issued, now);
+            let step = open_login(user, identity.login_id, now + ttl, Some(opened));
+            let step = step.map_err(|error| storage(&error))?;
             self.store.backend().transact(vec![step], now).await.map_err(|error| storage(&error))?;
         }
         let peers = match kind {

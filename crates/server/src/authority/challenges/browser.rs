@@ -12,9 +12,8 @@ use tonic::Status;
 
 use crate::authority::accounts::login::LoginRefusal;
 use crate::authority::accounts::opening::{LoginKeys, Proven, Spends};
-use crate::authority::caller::{Caller, NOWHERE};
+use crate::authority::caller::{Caller, NOWHERE, host_name};
 use crate::authority::challenges::kept::{Asking, Challenges};
-use crate::authority::challenges::pages::host_name;
 use crate::authority::challenges::records::{
     ChallengeRecord, LoginAsked, ProvenBy, Purpose, Redirect, State,
 };
@@ -43,8 +42,14 @@ impl Challenges {
         request: v1::BeginBrowserLoginRequest,
     ) -> Result<v1::BeginBrowserLoginResponse, Status> {
         let now = OffsetDateTime::now_utc();
-        let keys =
-            LoginKeys { ssh: request.ssh_public_key, tls: request.tls_public_key, device: None, ttl: None };
+        let host_name = host_name(&request.host_name);
+        let keys = LoginKeys {
+            ssh: request.ssh_public_key,
+            tls: request.tls_public_key,
+            device: None,
+            ttl: None,
+            host_name,
+        };
         self.accounts.check_keys(&keys)?;
         let word = self.accounts.login_from(request.device.as_ref(), &keys.ssh, &keys.tls, now).await;
         let word = match word {
@@ -89,7 +94,7 @@ impl Challenges {
         };
         let address = caller.address().unwrap_or(NOWHERE.ip());
         let headless = asked.redirect == Redirect::Headless;
-        let host_name = host_name(&request.host_name);
+        let host_name = keys.host_name;
         let code = terminal::fresh()?;
         let terminal_code = Some(terminal::hashed(&code));
         let asking = Asking { user: None, login: None, host_name, address, terminal_code };
@@ -237,6 +242,7 @@ impl Challenges {
             ttl: (!ttl.is_zero()).then_some(ttl),
             // Its word was spent when the login was begun, over these very keys.
             device: asked.device.map(|device| Word { device, spent: None }),
+            host_name: stored.value.host_name.clone(),
         };
         let proven = Proven {
             user,

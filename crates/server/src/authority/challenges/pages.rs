@@ -9,9 +9,6 @@ use tonic::Status;
 use crate::authority::caller::Caller;
 use crate::authority::challenges::records::ChallengeRecord;
 
-/// Longest name of a machine that is shown.
-const HOST_NAME: usize = 64;
-
 /// A browser, as a proxy tells of it. The proxy's word for where it is counts for bounds and is on record as that.
 #[derive(Debug, Clone)]
 pub(crate) struct Browser {
@@ -36,11 +33,6 @@ impl Browser {
     pub(crate) fn event(&self, code: Code) -> Event {
         self.caller.event(code).field("proxy", self.proxy.clone())
     }
-}
-
-/// What a machine calls itself, as far as it is shown: nothing hidden, and not much.
-pub(crate) fn host_name(text: &str) -> String {
-    text.chars().filter(|letter| letter.is_ascii_graphic()).take(HOST_NAME).collect()
 }
 
 /// Who has asked for a challenge.

@@ -1,18 +1,24 @@
 //! The logins that are open, and how they end: by locks of which proxies and nodes hear.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use sallyport_access::{DeviceId, HostId, Lock, LockTarget, UserName};
 use sallyport_audit::{Code, Event};
-use sallyport_ca::{CertificateKind, SKEW_ALLOWANCE};
+use sallyport_ca::{CertificateKind, Form, Issued, SKEW_ALLOWANCE};
 use sallyport_store::{Kind, Op, Store, StoreError, typed};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use uuid::Uuid;
 
+use crate::authority::accounts::means::Means;
+use crate::authority::audit::journal::Journal;
 use crate::authority::caller::Caller;
 use crate::authority::identities::grants;
+use crate::authority::identities::known::Identities;
+use crate::authority::identities::uses::Uses;
 use crate::authority::policy::Policy;
 use crate::authority::records::LockRecord;
 use crate::authority::storage::{PAGE, removed, storage};
@@ -27,6 +33,60 @@ pub(crate) struct LoginRecord {
     /// The trusted device that it came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) device: Option<DeviceId>,
+    /// How it was opened; none of a login that an earlier release let in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) opened: Option<Opened>,
+    /// When it was last seen in use, as far as that was written down (`identities::uses`).
+    #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    pub(crate) last_used: Option<OffsetDateTime>,
+}
+
+/// How a login was opened.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Opened {
+    #[serde(with = "time::serde::rfc3339")]
+    pub(crate) at: OffsetDateTime,
+    /// Where the program was that has its certificates, as the proxy saw it; none of one on the authority's own machine.
+    pub(crate) address: Option<IpAddr>,
+    /// What that machine calls itself.
+    pub(crate) host_name: String,
+    pub(crate) by: OpenedBy,
+    /// Fingerprints of its keys, as `ssh-keygen` prints that of SSH, and in hexadecimal that of TLS.
+    pub(crate) ssh_key: String,
+    pub(crate) tls_key: String,
+}
+
+/// Who opened a login.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum OpenedBy {
+    /// Its user, who has proven who they are.
+    User(Means),
+    /// An administrator, who had its certificates made.
+    Signed(String),
+}
+
+impl Opened {
+    pub(crate) fn new(
+        caller: &Caller,
+        by: OpenedBy,
+        host_name: &str,
+        issued: &[Issued],
+        at: OffsetDateTime,
+    ) -> Self {
+        let key = |form| {
+            let issued = issued.iter().find(|issued| issued.form == form);
+            issued.map(|issued| issued.key.clone()).unwrap_or_default()
+        };
+        Self {
+            at,
+            address: caller.address(),
+            host_name: host_name.to_owned(),
+            by,
+            ssh_key: key(Form::Ssh),
+            tls_key: key(Form::X509),
+        }
+    }
 }
 
 impl Kind for LoginRecord {
@@ -38,8 +98,9 @@ pub(crate) fn open_login(
     user: &UserName,
     login_id: Uuid,
     valid_before: OffsetDateTime,
+    opened: Option<Opened>,
 ) -> Result<Op, StoreError> {
-    open_login_from(user, login_id, None, valid_before)
+    open_login_from(user, login_id, None, valid_before, opened)
 }
 
 /// The step that opens a login from a trusted device, or from none.
@@ -48,10 +109,16 @@ pub(crate) fn open_login_from(
     login_id: Uuid,
     device: Option<DeviceId>,
     valid_before: OffsetDateTime,
+    opened: Option<Opened>,
 ) -> Result<Op, StoreError> {
     let valid_until = valid_before + SKEW_ALLOWANCE;
-    let record = LoginRecord { login_id, valid_until, device };
-    typed::create(&format!("{user}/{login_id}"), &record, Some(valid_until))
+    let record = LoginRecord { login_id, valid_until, device, opened, last_used: None };
+    typed::create(&name_of(user, login_id), &record, Some(valid_until))
+}
+
+/// What a login is kept under.
+pub(super) fn name_of(user: &UserName, login_id: Uuid) -> String {
+    format!("{user}/{login_id}")
 }
 
 /// What the end of a user's logins takes: steps for the transaction that makes it necessary, and what is on record of it.
@@ -64,13 +131,30 @@ pub(crate) struct Ended {
 /// The open logins of users, and the locks that end them.
 #[derive(Debug)]
 pub(crate) struct Logins {
-    store: Store,
-    policy: Arc<Policy>,
+    pub(super) store: Store,
+    pub(super) policy: Arc<Policy>,
+    pub(super) identities: Arc<Identities>,
+    pub(super) journal: Arc<Journal>,
+    pub(super) uses: Uses,
+    pub(super) stop: CancellationToken,
 }
 
 impl Logins {
-    pub(crate) fn new(store: &Store, policy: &Arc<Policy>) -> Arc<Self> {
-        Arc::new(Self { store: store.clone(), policy: Arc::clone(policy) })
+    pub(crate) fn new(
+        store: &Store,
+        policy: &Arc<Policy>,
+        identities: &Arc<Identities>,
+        journal: &Arc<Journal>,
+        stop: &CancellationToken,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            store: store.clone(),
+            policy: Arc::clone(policy),
+            identities: Arc::clone(identities),
+            journal: Arc::clone(journal),
+            uses: Uses::default(),
+            stop: stop.clone(),
+        })
     }
 
     /// Ends every open login of a user. The caller holds what `Identities::change` gives, so that none is opened meanwhile.

@@ -3,4 +3,10 @@
 pub(crate) mod grants;
 pub(crate) mod known;
 pub(crate) mod logins;
+pub(crate) mod open;
 pub(crate) mod origins;
+pub(crate) mod places;
+pub(crate) mod uses;
+
+#[cfg(test)]
+mod tests;

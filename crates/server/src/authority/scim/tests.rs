@@ -83,7 +83,7 @@ impl Site {
         self.at_the_provider(subject, called, &["ops-eu"]);
         let user = self.log_in().await?.0.user;
         let id = Uuid::now_v7();
-        let step = open_login(&user, id, now() + Duration::from_secs(3600)).unwrap();
+        let step = open_login(&user, id, now() + Duration::from_secs(3600), None).unwrap();
         self.authority.services.store.backend().transact(vec![step], now()).await.unwrap();
         Ok((user, id))
     }

@@ -179,6 +179,11 @@ impl Live {
         }
     }
 
+    /// Looks at each session.
+    pub(crate) fn each(&self, mut look: impl FnMut(&v1::LiveSession)) {
+        self.state().sessions.values().for_each(|held| look(&held.told));
+    }
+
     /// Every session that `wanted` picks, the newest first.
     pub(crate) fn list(&self, wanted: impl Fn(&SessionId, &v1::LiveSession) -> bool) -> Vec<v1::LiveSession> {
         let state = self.state();
@@ -244,6 +249,7 @@ fn bounded(told: &mut v1::LiveSession) {
         &mut told.kind,
         &mut told.command,
         &mut told.recording,
+        &mut told.login_id,
     ];
     for text in texts {
         *text = shown(text, LONGEST_TEXT);

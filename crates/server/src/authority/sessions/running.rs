@@ -17,6 +17,7 @@ use crate::authority::audit::journal::Journal;
 use crate::authority::caller::Caller;
 use crate::authority::gate::calls::Gate;
 use crate::authority::hosts::registry::HostRegistry;
+use crate::authority::identities::logins::Logins;
 use crate::authority::policy::Policy;
 use crate::authority::sessions::bindings::Bindings;
 use crate::authority::sessions::live::{FORGET_AFTER, Live, NotOrdered, ORDERS, REPORT_WITHIN, Reporting};
@@ -60,6 +61,7 @@ pub(crate) struct LiveSessions {
     journal: Arc<Journal>,
     gate: Arc<Gate>,
     policy: Arc<Policy>,
+    logins: Arc<Logins>,
     registry: Arc<HostRegistry>,
     streams: Arc<Streams>,
     live: Live,
@@ -72,6 +74,7 @@ impl LiveSessions {
         journal: &Arc<Journal>,
         gate: &Arc<Gate>,
         policy: &Arc<Policy>,
+        logins: &Arc<Logins>,
         registry: &Arc<HostRegistry>,
         streams: &Arc<Streams>,
         stop: &CancellationToken,
@@ -80,6 +83,7 @@ impl LiveSessions {
             journal: Arc::clone(journal),
             gate: Arc::clone(gate),
             policy: Arc::clone(policy),
+            logins: Arc::clone(logins),
             registry: Arc::clone(registry),
             streams: Arc::clone(streams),
             live: Live::default(),
@@ -123,6 +127,7 @@ impl LiveSessions {
             .into_iter()
             .filter_map(|mut told| {
                 told.may_join = joining.modes(&told);
+                told.login_id.clear();
                 let visible = all || mine.as_ref() == Some(&told.user) || !told.may_join.is_empty();
                 visible.then_some(told)
             })
@@ -222,6 +227,10 @@ impl LiveSessions {
                                 Ok(message) => message,
                                 Err(error) => return Err(Over::Refused(error.into())),
                             };
+                            let now = OffsetDateTime::now_utc();
+                            for told in &message.put {
+                                sessions.logins.in_session(&told.login_id, &told.user, now);
+                            }
                             match sessions.live.take(&host, call, message) {
                                 Ok(true) => {}
                                 Ok(false) => {
@@ -274,12 +283,16 @@ impl LiveSessions {
         Ok(said)
     }
 
-    /// Forgets the sessions of silent hosts, until the authority stops.
+    /// Forgets the sessions of silent hosts, and notes that the logins of the others are in use, until the authority stops.
     pub(crate) async fn forget(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(LOOK);
         loop {
             tokio::select! {
-                _ = ticks.tick() => self.live.forget(Instant::now()),
+                _ = ticks.tick() => {
+                    self.live.forget(Instant::now());
+                    let now = OffsetDateTime::now_utc();
+                    self.live.each(|told| self.logins.in_session(&told.login_id, &told.user, now));
+                }
                 () = self.stop.cancelled() => return,
             }
         }

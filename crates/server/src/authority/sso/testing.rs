@@ -7,9 +7,8 @@ use tonic::Status;
 
 use super::pages::SsoPages;
 use crate::ServerError;
-use crate::authority::caller::{Caller, NOWHERE};
+use crate::authority::caller::{Caller, NOWHERE, host_name};
 use crate::authority::challenges::kept::{Asking, Challenges};
-use crate::authority::challenges::pages::host_name;
 use crate::authority::challenges::records::{Purpose, State};
 use crate::authority::secrets::hash_of;
 use crate::authority::storage::storage;

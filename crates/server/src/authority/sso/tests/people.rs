@@ -31,7 +31,7 @@ impl Site {
     pub(super) async fn opened_login(&self, called: &str) -> uuid::Uuid {
         let id = uuid::Uuid::new_v4();
         let until = now() + time::Duration::hours(1);
-        let step = crate::authority::identities::logins::open_login(&name(called), id, until).unwrap();
+        let step = crate::authority::identities::logins::open_login(&name(called), id, until, None).unwrap();
         self.authority.services.store.backend().transact(vec![step], now()).await.unwrap();
         id
     }

@@ -33,7 +33,7 @@ impl Site {
         let store = &self.authority.services.store;
         store.backend().transact(grant.into_iter().collect(), now()).await.unwrap();
         let mut steps = goes_with(store, "proven", admitted.user.as_str(), id, until, now()).await.unwrap();
-        steps.push(open_login(&admitted.user, id, until).unwrap());
+        steps.push(open_login(&admitted.user, id, until, None).unwrap());
         store.backend().transact(steps, now()).await.unwrap();
         id
     }

@@ -5,6 +5,7 @@ mod audit_log;
 mod certificate;
 mod invite;
 mod join_token;
+mod login;
 mod node;
 mod password;
 mod proxy;
@@ -31,6 +32,7 @@ use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::devices_client::DevicesClient;
 use sallyport_wire::v1::fleet_client::FleetClient;
 use sallyport_wire::v1::login_client::LoginClient;
+use sallyport_wire::v1::logins_client::LoginsClient;
 use sallyport_wire::v1::provisioning_client::ProvisioningClient;
 use sallyport_wire::v1::rotation_client::RotationClient;
 use sallyport_wire::v1::sessions_client::SessionsClient;
@@ -242,6 +244,11 @@ async fn no_administration(channel: &Channel) {
     denied("assigning a device", devices.assign(v1::AssignDeviceRequest::default()).await);
     denied("removing a device", devices.remove(v1::RemoveDeviceRequest::default()).await);
     denied("making a token of a SCIM client", provisioning.add_scim_token(token).await);
+    let mut logins = LoginsClient::new(channel.clone());
+    denied("listing the logins of all", logins.list_of(v1::ListLoginsOfRequest::default()).await);
+    let which = Some(v1::end_logins_of_request::Which::All(true));
+    let end = v1::EndLoginsOfRequest { user: "alice".to_owned(), which, reason: String::new() };
+    denied("ending the logins of a user", logins.end_of(end).await);
 }
 
 /// Recordings and sessions of other people.

@@ -1,0 +1,313 @@
+//! The logins that are open, as people see and end them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sallyport_access::{Principal, UserName};
+use sallyport_audit::Code;
+use sallyport_ca::SKEW_ALLOWANCE;
+use sallyport_store::{Kind, Stored, typed};
+use sallyport_wire::{convert, v1};
+use time::OffsetDateTime;
+use tonic::Status;
+use tracing::warn;
+use uuid::Uuid;
+
+use crate::authority::caller::Caller;
+use crate::authority::identities::logins::{Ended, LoginRecord, Logins, OpenedBy, name_of};
+use crate::authority::identities::uses::{Due, KEPT_TO};
+use crate::authority::storage::{removed, storage};
+
+/// Logins in one answer.
+const LISTED: usize = 1_000;
+/// Logins that end in one transaction.
+const ENDED_AT_ONCE: usize = 500;
+/// How often it is looked for uses that are to be written down.
+const LOOK: Duration = Duration::from_secs(30);
+/// Uses that are written in one transaction.
+const WRITTEN_AT_ONCE: usize = 100;
+
+/// Which of a user's logins end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Which {
+    One(Uuid),
+    AllBut(Option<Uuid>),
+}
+
+impl Logins {
+    /// Notes that a login is in use. Memory alone.
+    pub(crate) fn used(&self, caller: &Caller) {
+        if let Some(identity) = caller.identity()
+            && let Principal::User { name, .. } = &identity.principal
+        {
+            self.uses.note(identity.login_id, name, OffsetDateTime::now_utc());
+        }
+    }
+
+    /// Notes that a session of a login runs, as its host says.
+    pub(crate) fn in_session(&self, login_id: &str, user: &str, now: OffsetDateTime) {
+        if let (Ok(login_id), Ok(user)) = (login_id.parse(), UserName::new(user)) {
+            self.uses.note(login_id, &user, now);
+        }
+    }
+
+    /// Open logins of a user, or of every user: those behind `after`, and where to go on.
+    pub(crate) async fn list(
+        &self,
+        user: Option<&UserName>,
+        after: &str,
+        limit: u32,
+        current: Option<Uuid>,
+        now: OffsetDateTime,
+    ) -> Result<v1::ListLoginsResponse, Status> {
+        let limit = match limit as usize {
+            0 => LISTED,
+            limit => limit.min(LISTED),
+        };
+        let prefix = user.map_or_else(
+            || format!("{}/", LoginRecord::KIND),
+            |user| format!("{}/{user}/", LoginRecord::KIND),
+        );
+        let page = self.page(&prefix, (!after.is_empty()).then(|| format!("{prefix}{after}")), limit, now);
+        let page = page.await?;
+        let next = match page.last() {
+            Some(last) if page.len() == limit => match user {
+                Some(_) => last.value.login_id.to_string(),
+                None => last.name.clone(),
+            },
+            _ => String::new(),
+        };
+        let logins = page.iter().map(|stored| self.info(stored, current)).collect();
+        Ok(v1::ListLoginsResponse { logins, next })
+    }
+
+    async fn page(
+        &self,
+        prefix: &str,
+        after: Option<String>,
+        limit: usize,
+        now: OffsetDateTime,
+    ) -> Result<Vec<Stored<LoginRecord>>, Status> {
+        let page = self.store.backend().list(prefix, after.as_deref(), limit, now).await;
+        let page = page.map_err(|error| storage(&error))?;
+        page.into_iter().map(|item| typed::decode(item).map_err(|error| storage(&error))).collect()
+    }
+
+    /// What people are told of a login.
+    pub(crate) fn info(&self, stored: &Stored<LoginRecord>, current: Option<Uuid>) -> v1::LoginInfo {
+        self.told(owner(&stored.name), &stored.value, current)
+    }
+
+    /// [`Self::info`] of a login that is not read of the state.
+    pub(crate) fn told(&self, user: &str, record: &LoginRecord, current: Option<Uuid>) -> v1::LoginInfo {
+        let last_used = self.uses.last(record.login_id).max(record.last_used);
+        let mut info = v1::LoginInfo {
+            id: record.login_id.to_string(),
+            user: user.to_owned(),
+            last_used: last_used.map(convert::time_to_proto),
+            valid_until: Some(convert::time_to_proto(record.valid_until - SKEW_ALLOWANCE)),
+            current: current == Some(record.login_id),
+            ..v1::LoginInfo::default()
+        };
+        let Some(opened) = &record.opened else { return info };
+        info.at = Some(convert::time_to_proto(opened.at));
+        info.address = opened.address.map(|address| address.to_string()).unwrap_or_default();
+        info.host_name.clone_from(&opened.host_name);
+        info.ssh_key.clone_from(&opened.ssh_key);
+        info.tls_key.clone_from(&opened.tls_key);
+        match &opened.by {
+            OpenedBy::User(means) => {
+                means.way.word().clone_into(&mut info.way);
+                info.second_factor = means.second_factor;
+                if let Some(factor) = &means.factor {
+                    info.factor.clone_from(&factor.name);
+                    factor.kind.name().clone_into(&mut info.factor_kind);
+                }
+            }
+            OpenedBy::Signed(administrator) => {
+                "signed".clone_into(&mut info.way);
+                info.signed_by.clone_from(administrator);
+            }
+        }
+        info
+    }
+
+    /// Ends logins of a user, in whose name they are: their certificates are locked. Gives how many.
+    ///
+    /// # Errors
+    /// The user has no such login, or the state fails.
+    pub(crate) async fn end(
+        &self,
+        caller: &Caller,
+        user: &UserName,
+        which: Which,
+        message: &str,
+        now: OffsetDateTime,
+    ) -> Result<u32, Status> {
+        let one = match which {
+            Which::One(id) => {
+                let stored = self.store.get::<LoginRecord>(&name_of(user, id), now).await;
+                let stored = stored.map_err(|error| storage(&error))?;
+                Some(stored.ok_or_else(|| {
+                    Status::not_found(format!(
+                        "{user} has no open login {id}; it has ended, or there was none"
+                    ))
+                })?)
+            }
+            Which::AllBut(_) => None,
+        };
+        if let Some(one) = one {
+            let count = self.end_these(caller, vec![(one, message.to_owned())], now).await?;
+            return self.policy.refresh_after("lock").await.map(|()| count);
+        }
+        let prefix = format!("{}/{user}/", LoginRecord::KIND);
+        let (mut after, mut count) = (None, 0);
+        loop {
+            let page = self.page(&prefix, after.take(), ENDED_AT_ONCE, now).await?;
+            let Some(last) = page.last() else {
+                return self.policy.refresh_after("lock").await.map(|()| count);
+            };
+            after = Some(typed::key::<LoginRecord>(&last.name));
+            let kept = match which {
+                Which::AllBut(kept) => kept,
+                Which::One(_) => None,
+            };
+            let ending = page.into_iter().filter(|login| Some(login.value.login_id) != kept);
+            let ending = ending.map(|login| (login, message.to_owned())).collect();
+            count += self.end_these(caller, ending, now).await?;
+        }
+    }
+
+    /// The caller has the policy read anew afterwards, once for all that end.
+    async fn end_these(
+        &self,
+        caller: &Caller,
+        logins: Vec<(Stored<LoginRecord>, String)>,
+        now: OffsetDateTime,
+    ) -> Result<u32, Status> {
+        let mut ended = Ended::default();
+        let mut events = Vec::new();
+        for (login, message) in &logins {
+            ended.steps.extend(removed(&login.name, &login.value).map_err(|error| storage(&error))?);
+            self.end_login(caller, &login.value, message, &mut ended)?;
+            let event = caller.event(Code::LoginEnded).message(message.clone());
+            let id = login.value.login_id.to_string();
+            events.push(event.field("login_id", id).field("owner", owner(&login.name)));
+        }
+        if logins.is_empty() {
+            return Ok(0);
+        }
+        let done = self.store.backend().transact_urgent(ended.steps, now).await;
+        done.map_err(|error| storage(&error))?;
+        logins.iter().for_each(|(login, _)| self.uses.forget(login.value.login_id));
+        events.extend(ended.events);
+        self.journal.record_urgent(events).await?;
+        Ok(u32::try_from(logins.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Writes down when logins were in use, and ends those that are not, until the authority stops.
+    pub(crate) async fn write_uses(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(LOOK);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = self.stop.cancelled() => return,
+            }
+            let now = OffsetDateTime::now_utc();
+            if let Err(problem) = self.write_due(now).await {
+                warn!(
+                    message = problem.message(),
+                    "when logins were last in use was not written; trying again"
+                );
+            }
+            if let Err(problem) = self.end_idle(now).await {
+                warn!(message = problem.message(), "logins that are not in use were not ended; trying again");
+            }
+        }
+    }
+
+    /// Ends the logins that were not in use for as long as the roles of their users allow. What memory does not know may have been in
+    /// use for [`KEPT_TO`] after what is written down, in an authority that was killed.
+    pub(super) async fn end_idle(&self, now: OffsetDateTime) -> Result<(), Status> {
+        let cache = self.policy.cache();
+        if !cache.roles.values().any(|role| role.options.login_idle_timeout.is_some()) {
+            return Ok(());
+        }
+        let prefix = format!("{}/", LoginRecord::KIND);
+        let (mut after, mut count) = (None, 0);
+        loop {
+            let page = self.page(&prefix, after.take(), ENDED_AT_ONCE, now).await?;
+            let Some(last) = page.last() else {
+                return if count > 0 { self.policy.refresh_after("lock").await } else { Ok(()) };
+            };
+            after = Some(typed::key::<LoginRecord>(&last.name));
+            let mut ending = Vec::new();
+            for login in page {
+                let user = UserName::new(owner(&login.name)).ok();
+                let Some(user) = user.and_then(|name| self.identities.user(&name)) else { continue };
+                let Some((idle, role)) = cache.policies.login_limits(&user.roles).idle else { continue };
+                let opened = login.value.opened.as_ref().map(|opened| opened.at);
+                let written = login.value.last_used.max(opened).map(|at| at + KEPT_TO);
+                let used = self.uses.last(login.value.login_id).max(written);
+                if used.is_some_and(|used| now - used >= idle) {
+                    let message = format!(
+                        "it was not in use for {} (role \"{role}\" options.login_idle_timeout); log in again: sallyport login",
+                        shown(idle)
+                    );
+                    ending.push((login, message));
+                }
+            }
+            count += self.end_these(&Caller::LocalAdmin, ending, now).await?;
+        }
+    }
+
+    pub(super) async fn write_due(&self, now: OffsetDateTime) -> Result<(), Status> {
+        for due in self.uses.due(now).chunks(WRITTEN_AT_ONCE) {
+            let mut steps = Vec::new();
+            let mut written = Vec::new();
+            for Due { user, login_id, last } in due {
+                let stored = self.store.get::<LoginRecord>(&name_of(user, *login_id), now).await;
+                let Some(stored) = stored.map_err(|error| storage(&error))? else {
+                    self.uses.forget(*login_id);
+                    continue;
+                };
+                // A login that was opened a moment ago was in use then.
+                let known = stored.value.last_used.or(stored.value.opened.as_ref().map(|opened| opened.at));
+                match known {
+                    Some(known) if *last - known < KEPT_TO && now - *last < KEPT_TO => {
+                        self.uses.written(*login_id, known);
+                    }
+                    _ => {
+                        let record = LoginRecord { last_used: Some(*last), ..stored.value };
+                        let step = typed::update(&stored.name, stored.revision, &record, stored.expires);
+                        steps.push(step.map_err(|error| storage(&error))?);
+                        written.push((*login_id, *last));
+                    }
+                }
+            }
+            if steps.is_empty() {
+                continue;
+            }
+            match self.store.backend().transact(steps, now).await {
+                Ok(_) => written.iter().for_each(|(id, last)| self.uses.written(*id, *last)),
+                // One of them ended meanwhile: they are due again at the next look.
+                Err(sallyport_store::StoreError::Conflict { .. }) => {}
+                Err(error) => return Err(storage(&error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whose login is kept under this name.
+fn owner(name: &str) -> &str {
+    name.split_once('/').map_or("", |(user, _)| user)
+}
+
+/// A bound, in the unit in which it is a whole number.
+fn shown(span: Duration) -> String {
+    match span.as_secs() {
+        hours if hours % 3_600 == 0 => format!("{} h", hours / 3_600),
+        seconds => format!("{} min", seconds.div_ceil(60)),
+    }
+}
