@@ -16,6 +16,7 @@ pub mod labels;
 pub mod limits;
 pub mod listed;
 pub mod lock;
+pub mod login_rule;
 pub mod newcomer;
 pub mod node;
 pub mod options;
@@ -46,10 +47,12 @@ pub use labels::Labels;
 pub use limits::{Limits, RecordAt, RecordPolicy, RecordingMode};
 pub use listed::{Listed, ListedId};
 pub use lock::{Lock, LockTarget};
+pub use login_rule::LoginRule;
 pub use newcomer::Bounds;
 pub use node::{Forwarding, Node, NodeKind, OpenSshServer, RecordInput, ServerTrust, SshOptions};
 pub use options::Options;
 pub use permit::{ApiPermit, DatabasePermit, Permit};
+pub use policy::login_rules::{LoginAsked, LoginDenied, LoginRuleError, LoginRules, RuleOutcome};
 pub use policy::{
     AccountError, DatabaseChoices, Decidable, Explanation, ForwardingSomewhere, JoinTarget, Merged, Policies,
     PolicyError, Question, SchemaError, Seeker,

@@ -13,6 +13,7 @@ mod joining;
 mod kept_out;
 mod listed;
 mod locking;
+pub mod login_rules;
 mod merged;
 mod nodes;
 

@@ -63,6 +63,12 @@ codes! {
     ChallengeRefused = "SP1015W", "user.challenge_refused";
     /// A login was ended before its time: its user logged out or ended it from another, or an administrator did.
     LoginEnded = "SP1040I", "login.ended";
+    /// A login, or new certificates for one, was refused by a login rule.
+    LoginDenied = "SP1041W", "login.denied";
+    /// A login rule was made or changed.
+    LoginRuleSet = "SP1042I", "login_rule.set";
+    /// A login rule was removed.
+    LoginRuleDeleted = "SP1043I", "login_rule.deleted";
 
     /// A person logged in at an identity provider, and has a user here.
     SsoLogin = "SP1050I", "sso.login";

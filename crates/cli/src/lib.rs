@@ -27,6 +27,7 @@ mod join;
 mod killed;
 pub mod lab;
 mod login;
+mod login_rules;
 mod logins;
 mod ls;
 mod mfa;

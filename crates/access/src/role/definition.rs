@@ -124,7 +124,7 @@ impl Verb {
 }
 
 /// What rules of the API may name besides the kinds of resource that sessions are with.
-const OTHER_RESOURCES: [&str; 16] = [
+const OTHER_RESOURCES: [&str; 17] = [
     "access",
     "ca",
     "certificate",
@@ -134,6 +134,7 @@ const OTHER_RESOURCES: [&str; 16] = [
     "github",
     "gitlab",
     "lock",
+    "login_rule",
     "oidc",
     "recording",
     "role",

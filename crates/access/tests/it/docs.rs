@@ -1,6 +1,6 @@
 //! The examples of the guide are what the program reads.
 
-use sallyport_access::{Database, Lock, Role, SessionPolicy};
+use sallyport_access::{Database, Lock, LoginRule, LoginRules, Role, SessionPolicy};
 
 #[test]
 fn the_databases_of_the_guide_are_accepted() {
@@ -33,4 +33,15 @@ fn every_example_of_the_role_guide_is_accepted() {
     for resource in sallyport_access::role::RESOURCES {
         assert!(guide.contains(&format!("`{resource}`")), "the guide does not name {resource}");
     }
+}
+
+#[test]
+fn the_login_rule_of_the_guide_is_accepted() {
+    let guide = include_str!("../../../../docs/logins.md");
+    let blocks = guide.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let rules: Vec<LoginRule> = blocks
+        .map(|yaml| LoginRule::parse(yaml).unwrap_or_else(|errors| panic!("{errors}\n{yaml}")))
+        .collect();
+    assert!(!rules.is_empty());
+    drop(LoginRules::compile(rules).unwrap());
 }

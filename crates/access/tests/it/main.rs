@@ -18,6 +18,7 @@ mod decide;
 mod docs;
 mod factors;
 mod listed;
+mod login_rules;
 mod people;
 mod role_errors;
 mod written;

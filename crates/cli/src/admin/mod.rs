@@ -46,6 +46,9 @@ enum Admin {
     /// Where users are logged in.
     #[command(subcommand)]
     Logins(crate::logins::Logins),
+    /// Login rules: try what they come to.
+    #[command(subcommand)]
+    LoginRule(crate::login_rules::LoginRule),
     /// One-time tokens that nodes and proxies join with.
     #[command(subcommand)]
     Tokens(tokens::Tokens),
@@ -121,6 +124,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult<ExitCode> {
         Admin::Prove(args) => prove::run(&authority, &args).await.map(done),
         Admin::Users(command) => users::run(&authority, command).await.map(done),
         Admin::Logins(command) => crate::logins::administer(&authority, command).await.map(done),
+        Admin::LoginRule(command) => crate::login_rules::run(&authority, command).await,
         Admin::Tokens(command) => tokens::run(&authority, command).await.map(done),
         Admin::Devices(command) => devices::run(&authority, command).await.map(done),
         Admin::Scim(command) => scim::run(&authority, command).await.map(done),

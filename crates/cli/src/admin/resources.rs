@@ -25,6 +25,7 @@ fn kinds() -> impl Iterator<Item = &'static str> {
     let resources = Kind::ALL.iter().map(|kind| kind.row().document);
     ["role", "user", "token"].into_iter().chain(resources).chain([
         "lock",
+        "login_rule",
         "session_policy",
         "oidc",
         "github",

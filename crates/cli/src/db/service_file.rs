@@ -186,6 +186,7 @@ mod tests {
             roles: Vec::new(),
             logins: Vec::new(),
             valid_until: time::OffsetDateTime::UNIX_EPOCH,
+            login: None,
         };
         Stored { profile, directory: directory.join("profile") }
     }

@@ -73,6 +73,7 @@ fn by_password(stage: &Stage, user: String, password: &str) -> v1::LoginRequest 
         tls_public_key: stage.keys.tls.clone().into(),
         ttl: None,
         device: None,
+        host_name: "lab".to_owned(),
     }
 }
 

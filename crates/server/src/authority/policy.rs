@@ -6,7 +6,8 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use parking_lot::RwLock;
 use sallyport_access::{
-    Identity, Lock, Policies, PolicyError, Principal, Role, SESSION_POLICY_NAME, SessionPolicy,
+    Identity, Lock, LoginRule, LoginRules, Policies, PolicyError, Principal, Role, SESSION_POLICY_NAME,
+    SessionPolicy,
 };
 use sallyport_ca::SshOptions;
 use sallyport_store::{Store, StoreError};
@@ -18,7 +19,7 @@ use tracing::error;
 
 use crate::ServerError;
 use crate::authority::gate::proofs::ProofTable;
-use crate::authority::records::{LockRecord, RoleRecord, SessionPolicyRecord};
+use crate::authority::records::{LockRecord, LoginRuleRecord, RoleRecord, SessionPolicyRecord};
 use crate::authority::sso::document;
 use crate::authority::sso::records::ConnectorRecord;
 use crate::authority::storage::every;
@@ -34,6 +35,7 @@ pub(crate) struct ClusterCache {
     pub(crate) locks: Arc<[Lock]>,
     /// There is a connector of single sign-on.
     pub(crate) single_sign_on: bool,
+    pub(crate) login_rules: Arc<LoginRules>,
 }
 
 /// Reads and compiles what there is.
@@ -64,11 +66,17 @@ async fn load(store: &Store) -> Result<ClusterCache, ServerError> {
     }
     let connectors =
         store.list::<ConnectorRecord>(None, 1, now).await.map_err(|error| failed(error.into()))?;
+    let mut login_rules = Vec::new();
+    for stored in every::<LoginRuleRecord>(store, now).await.map_err(|error| failed(error.into()))? {
+        login_rules.push(LoginRule::parse(&stored.value.yaml).map_err(|error| failed(error.into()))?);
+    }
+    let login_rules = LoginRules::compile(login_rules).map_err(|error| failed(error.into()))?;
     Ok(ClusterCache {
         policies: Arc::new(policies),
         roles: parsed,
         locks: locks.into(),
         single_sign_on: !connectors.is_empty(),
+        login_rules: Arc::new(login_rules),
     })
 }
 
@@ -129,7 +137,7 @@ impl Policy {
     }
 
     pub(crate) async fn refresh_after(&self, kind: &str) -> Result<(), Status> {
-        if matches!(kind, "role" | "lock" | "session_policy" | document::KIND) {
+        if matches!(kind, "role" | "lock" | "login_rule" | "session_policy" | document::KIND) {
             self.refresh().await.map_err(|problem| {
                 tracing::error!(
                     problem = crate::ServerError::chain(&problem),
@@ -174,7 +182,7 @@ impl Policy {
     pub(crate) async fn follow(self: Arc<Self>) {
         loop {
             let now = OffsetDateTime::now_utc();
-            let prefixes = ["role/", "lock/", "session_policy/"].map(str::to_owned).to_vec();
+            let prefixes = ["role/", "lock/", "login_rule/", "session_policy/"].map(str::to_owned).to_vec();
             let mut watch = match self.store.backend().watch(prefixes, now).await {
                 Ok(watch) => watch,
                 Err(StoreError::Closed) => return,

@@ -141,6 +141,16 @@ impl Kind for SessionPolicyRecord {
     const KIND: &'static str = "session_policy";
 }
 
+/// A login rule, as the YAML that was accepted.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct LoginRuleRecord {
+    pub(crate) yaml: String,
+}
+
+impl Kind for LoginRuleRecord {
+    const KIND: &'static str = "login_rule";
+}
+
 /// A user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UserRecord {

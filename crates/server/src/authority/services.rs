@@ -207,7 +207,8 @@ impl Services {
             Issuance::new(&config, &store, &journal, &custodies, authorities, recording_key, own, &stop);
         let issued = IssuedList::new(&store, &journal, &stop);
         let confirmations = Confirmations::load(&store, now).await?;
-        let rotations = Rotations::new(&config, &store, &journal, &issuance, &confirmations, &devices, &stop);
+        let rotations =
+            Rotations::new(&config, &store, &journal, &issuance, &confirmations, &devices, &logins, &stop);
         let inventory = ClientInventory::load(&store, &stop, now)
             .await
             .map_err(doing("read the clients that were seen"))?;

@@ -63,7 +63,8 @@ pub(crate) async fn every<T: Kind>(store: &Store, now: OffsetDateTime) -> Result
 }
 
 /// Kinds besides those of the catalogue whose names callers write themselves. Keys of others are the authority's own.
-const NAMED: [&str; 8] = ["db", "lock", "node", "oidc", "role", "session_policy", "token", "user"];
+const NAMED: [&str; 9] =
+    ["db", "lock", "login_rule", "node", "oidc", "role", "session_policy", "token", "user"];
 
 /// A key as people write it: `app/grafana`. None is of a record whose name no caller writes.
 fn named(key: &str) -> Option<String> {

@@ -451,6 +451,7 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Logins.End", Event("SP1040I")),
         ("Logins.ListOf", Called),
         ("Logins.EndOf", Event("SP1040I")),
+        ("Logins.TestRules", Called),
         ("Factors.List", Called),
         ("Factors.BeginProof", Event("SP1014I")),
         ("Factors.AwaitChallenge", Called),

@@ -24,6 +24,8 @@ pub(crate) async fn as_people(cluster: &Cluster) {
     refused(&again).await;
     let mut admin = LoginsClient::new(admin_channel(&cluster.data_dir()).await);
     admin.list_of(of("carol")).await.unwrap();
+    let rules = v1::TestLoginRulesRequest { user: "carol".to_owned(), ..Default::default() };
+    assert!(admin.test_rules(rules).await.unwrap().into_inner().allowed);
     let which = Some(WhichOf::All(true));
     let request = v1::EndLoginsOfRequest { user: "carol".to_owned(), which, reason: String::new() };
     assert_eq!(admin.end_of(request).await.unwrap().into_inner().ended, 1);
@@ -221,6 +223,72 @@ async fn of_many_logins_at_once_only_so_many_open_and_the_refusal_says_what_to_e
     // A place is free once one has ended.
     assert_eq!(end(&open[0], Which::Own(true)).await.unwrap(), 1);
     support::log_in(&alice.proxy, &pin, "alice", None).await.unwrap();
-    let full = support::log_in(&alice.proxy, &pin, "alice", None).await.unwrap_err();
+    let full = support::log_in(&alice.proxy, &pin, "alice", None).await.err().unwrap();
     assert_eq!(full.code(), Code::FailedPrecondition, "{full:?}");
+}
+
+fn rule(name: &str, then: &str, when: &str, more: &str) -> v1::CreateResourceRequest {
+    let yaml = format!(
+        "kind: login_rule\nversion: v1\nmetadata: {{name: {name}}}\nspec:\n  then: {then}\n  when: '{when}'\n{more}"
+    );
+    v1::CreateResourceRequest { yaml, replace: true }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_rule_refuses_by_name_and_is_tried_before() {
+    let cluster = Cluster::without_node().await;
+    let mut admin = cluster.admin().await;
+    let alice = cluster.user("alice", &["alice"]).await;
+    let pin = pin(&mut admin).await;
+    let log_in = || support::log_in(&alice.proxy, &pin, "alice", None);
+
+    let refused = admin.create_resource(rule("odd", "deny", "context.nowhere == 1", "")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
+    assert!(refused.message().contains("odd"), "{refused:?}");
+    log_in().await.unwrap();
+
+    let office = "  message: come to the office\n  networks: {office: [192.0.2.0/24, 127.0.0.9]}\n";
+    let when = r#"!context.networks.contains("office") && context.user == "alice""#;
+    admin.create_resource(rule("office", "deny", when, office)).await.unwrap();
+    let get = v1::GetResourceRequest { kind: "login_rule".to_owned(), name: "office".to_owned() };
+    assert!(admin.get_resource(get).await.unwrap().into_inner().yaml.contains("192.0.2.0/24"));
+    let all = v1::ListResourcesRequest { kind: "login_rule".to_owned(), ..Default::default() };
+    assert_eq!(admin.list_resources(all).await.unwrap().into_inner().resources.len(), 1);
+    let refused = log_in().await.err().unwrap();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+    assert_eq!(refused.message(), r#"the login rule "office" refuses it: come to the office"#);
+    let events = support::events(&mut admin, "SP1041W").await;
+    assert_eq!(events[0]["fields"]["rule"], "office", "{events:?}");
+    // The login that is open goes on; another user is not concerned.
+    assert_eq!(list(&alice).await.len(), 2);
+    cluster.user("bob", &["bob"]).await;
+
+    let mut logins = LoginsClient::new(admin_channel(&cluster.data_dir()).await);
+    for (address, allowed) in
+        [("192.0.2.200", true), ("::ffff:192.0.2.1", true), ("127.0.0.1", false), ("", false)]
+    {
+        let tried = v1::TestLoginRulesRequest {
+            user: "alice".to_owned(),
+            address: address.to_owned(),
+            way: "password".to_owned(),
+            ..Default::default()
+        };
+        let answer = logins.test_rules(tried).await.unwrap().into_inner();
+        assert_eq!((answer.allowed, answer.outcomes.len()), (allowed, 1), "{address}: {answer:?}");
+        assert_eq!(answer.outcomes[0].meets, !allowed, "{address}: {answer:?}");
+    }
+    // Those who may not read the rules learn nothing of them.
+    let tried = v1::TestLoginRulesRequest { user: "alice".to_owned(), ..Default::default() };
+    let status = own(&alice).await.test_rules(tried).await.unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
+
+    let remove = v1::DeleteResourceRequest { kind: "login_rule".to_owned(), name: "office".to_owned() };
+    admin.delete_resource(remove).await.unwrap();
+    log_in().await.unwrap();
+    admin.create_resource(rule("strong", "allow", "context.second_factor", "")).await.unwrap();
+    let refused = log_in().await.err().unwrap();
+    assert!(refused.message().contains(r#""strong""#), "{refused:?}");
+    for code in ["SP1042I", "SP1043I"] {
+        assert!(!support::events(&mut admin, code).await.is_empty());
+    }
 }

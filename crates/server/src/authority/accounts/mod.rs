@@ -1,5 +1,6 @@
 //! The accounts of users: passwords, links and logins.
 
+pub(crate) mod admitting;
 mod breached;
 pub(crate) mod choosing;
 pub(crate) mod invites;

@@ -88,7 +88,7 @@ impl Logins for Service {
             }
         };
         let now = OffsetDateTime::now_utc();
-        let ended = self.logins.end(&caller, &user, which, message, now).await?;
+        let ended = self.logins.end_now(&caller, &user, which, message, now).await?;
         Ok(Response::new(v1::EndLoginsResponse { ended }))
     }
 
@@ -129,7 +129,19 @@ impl Logins for Service {
             reason => format!("an administrator ended this login: {reason}"),
         };
         let now = OffsetDateTime::now_utc();
-        let ended = self.logins.end(&caller, &user, which, &message, now).await?;
+        let ended = self.logins.end_now(&caller, &user, which, &message, now).await?;
         Ok(Response::new(v1::EndLoginsResponse { ended }))
+    }
+
+    async fn test_rules(
+        &self,
+        request: Request<v1::TestLoginRulesRequest>,
+    ) -> Result<Response<v1::TestLoginRulesResponse>, Status> {
+        const METHOD: &str = "Logins.TestRules";
+        let caller = caller(&request);
+        self.gate.allow(&caller, METHOD, "login_rule", Verb::Read).await?;
+        let request = request.into_inner();
+        self.journal.called(&caller, METHOD, &shown(&request.user)).await?;
+        self.logins.test_rules(&request).map(Response::new)
     }
 }

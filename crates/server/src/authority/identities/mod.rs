@@ -6,6 +6,7 @@ pub(crate) mod logins;
 pub(crate) mod open;
 pub(crate) mod origins;
 pub(crate) mod places;
+pub(crate) mod rules;
 pub(crate) mod uses;
 
 #[cfg(test)]

@@ -136,7 +136,7 @@ impl Logins {
     ///
     /// # Errors
     /// The user has no such login, or the state fails.
-    pub(crate) async fn end(
+    pub(crate) async fn end_now(
         &self,
         caller: &Caller,
         user: &UserName,

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use sallyport_access::yaml::{Errors, Problems, Section, Tree};
 use sallyport_access::{
-    Database, HostId, Kind, Labels, Listed, Lock, NodeName, Role, RoleName, SESSION_POLICY_NAME,
-    SessionPolicy, Traits, UserName, yaml,
+    Database, HostId, Kind, Labels, Listed, Lock, LoginRule, LoginRules, NodeName, Role, RoleName,
+    SESSION_POLICY_NAME, SessionPolicy, Traits, UserName, yaml,
 };
 use sallyport_wire::{convert, v1};
 use serde::Serialize;
@@ -23,7 +23,9 @@ use crate::authority::sso::connector::{Connector, KINDS as CONNECTORS};
 
 /// Kinds that the API knows.
 pub(crate) static KINDS: LazyLock<Vec<&str>> = LazyLock::new(|| {
-    let others = ["github", "gitlab", "lock", "oidc", "role", "session_policy", "token", "user"].into_iter();
+    let others =
+        ["github", "gitlab", "lock", "login_rule", "oidc", "role", "session_policy", "token", "user"]
+            .into_iter();
     let mut kinds: Vec<&str> = others.chain(Kind::ALL.iter().map(|kind| kind.row().document)).collect();
     kinds.sort_unstable();
     kinds
@@ -31,7 +33,7 @@ pub(crate) static KINDS: LazyLock<Vec<&str>> = LazyLock::new(|| {
 
 /// Kinds of documents, for a message; tokens are made without one.
 fn written_kinds() -> String {
-    let kinds: Vec<&str> = ["role", "user", "lock", "oidc", "github", "gitlab"]
+    let kinds: Vec<&str> = ["role", "user", "lock", "login_rule", "oidc", "github", "gitlab"]
         .into_iter()
         .chain(Kind::ALL.iter().map(|kind| kind.row().document))
         .collect();
@@ -44,6 +46,7 @@ pub(crate) enum Document {
     Role(Box<Role>),
     User(UserRecord),
     Lock(Lock),
+    LoginRule(Box<LoginRule>),
     SessionPolicy(Box<SessionPolicy>),
     Connector(Box<Connector>),
     Node(Box<NodeDocument>),
@@ -57,6 +60,7 @@ impl Document {
             Self::Role(_) => "role",
             Self::User(_) => "user",
             Self::Lock(_) => "lock",
+            Self::LoginRule(_) => "login_rule",
             Self::SessionPolicy(_) => "session_policy",
             Self::Connector(connector) => connector.protocol.kind(),
             Self::Node(_) => "node",
@@ -70,6 +74,7 @@ impl Document {
             Self::Role(role) => role.name.to_string(),
             Self::User(user) => user.name.to_string(),
             Self::Lock(lock) => lock.name.clone(),
+            Self::LoginRule(rule) => rule.name.to_string(),
             Self::SessionPolicy(_) => SESSION_POLICY_NAME.to_owned(),
             Self::Connector(connector) => connector.name.to_string(),
             Self::Node(node) => node.name.to_string(),
@@ -138,6 +143,12 @@ pub(crate) fn read(kind: &str, text: &Text) -> Result<Document, Status> {
     match kind {
         "role" => Role::parse(text).map(|role| Document::Role(Box::new(role))).map_err(wrong),
         "lock" => Lock::parse(text).map(Document::Lock).map_err(wrong),
+        "login_rule" => {
+            let rule = LoginRule::parse(text).map_err(wrong)?;
+            LoginRules::compile(vec![rule.clone()])
+                .map_err(|error| Status::invalid_argument(error.to_string()))?;
+            Ok(Document::LoginRule(Box::new(rule)))
+        }
         "user" => user(text).map(Document::User).map_err(wrong),
         "session_policy" => {
             SessionPolicy::parse(text).map(|policy| Document::SessionPolicy(Box::new(policy))).map_err(wrong)

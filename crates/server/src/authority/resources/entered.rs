@@ -18,6 +18,11 @@ pub(crate) fn check_document(document: &Document) -> Result<(), Status> {
             }
         }
         Document::User(user) => check_traits(&user.traits),
+        Document::LoginRule(rule) => texts([
+            ("the rule's description", rule.description.as_str()),
+            ("the rule's message", rule.message.as_str()),
+            ("the rule's condition", &rule.when.replace('\n', " ")),
+        ]),
         Document::Listed(listed) => texts([("the description", listed.description.as_str())]),
         Document::Role(_)
         | Document::SessionPolicy(_)

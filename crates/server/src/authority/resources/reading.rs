@@ -9,7 +9,7 @@ use tonic::Status;
 use crate::authority::caller::shown;
 use crate::authority::catalogue::kept::{DatabaseRecord, ListedRecord};
 use crate::authority::records::{
-    LockRecord, NodeRecord, RoleRecord, SessionPolicyRecord, TokenRecord, UserRecord,
+    LockRecord, LoginRuleRecord, NodeRecord, RoleRecord, SessionPolicyRecord, TokenRecord, UserRecord,
 };
 use crate::authority::resources::documents::{node_yaml, resource, token_yaml, user_yaml};
 use crate::authority::resources::writing::Resources;
@@ -44,6 +44,11 @@ impl Resources {
                 let found =
                     self.store.get::<LockRecord>(name, now).await.map_err(failed)?.ok_or_else(missing)?;
                 Ok(resource(kind, name, found.revision, found.expires, found.value.yaml))
+            }
+            "login_rule" => {
+                let found = self.store.get::<LoginRuleRecord>(name, now).await.map_err(failed)?;
+                let found = found.ok_or_else(missing)?;
+                Ok(resource(kind, name, found.revision, None, found.value.yaml))
             }
             "session_policy" => {
                 let found = self.store.get::<SessionPolicyRecord>(name, now).await.map_err(failed)?;
@@ -110,6 +115,12 @@ impl Resources {
             "lock" => {
                 for one in self.store.list::<LockRecord>(after, limit, now).await.map_err(failed)? {
                     let resource = resource(kind, &one.name, one.revision, one.expires, one.value.yaml);
+                    found.push((one.name, resource));
+                }
+            }
+            "login_rule" => {
+                for one in self.store.list::<LoginRuleRecord>(after, limit, now).await.map_err(failed)? {
+                    let resource = resource(kind, &one.name, one.revision, None, one.value.yaml);
                     found.push((one.name, resource));
                 }
             }

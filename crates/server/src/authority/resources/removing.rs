@@ -7,7 +7,9 @@ use time::OffsetDateTime;
 use tonic::Status;
 
 use crate::authority::caller::{Caller, shown};
-use crate::authority::records::{LockRecord, RoleRecord, SessionPolicyRecord, TokenRecord, UserRecord};
+use crate::authority::records::{
+    LockRecord, LoginRuleRecord, RoleRecord, SessionPolicyRecord, TokenRecord, UserRecord,
+};
 use crate::authority::resources::writing::Resources;
 use crate::authority::sso::connector::KINDS as CONNECTORS;
 use crate::authority::storage::{PAGE, storage};
@@ -45,6 +47,7 @@ impl Resources {
                 (Code::RoleDeleted, vec![typed::delete::<RoleRecord>(name, None)])
             }
             "lock" => (Code::LockDeleted, vec![typed::delete::<LockRecord>(name, None)]),
+            "login_rule" => (Code::LoginRuleDeleted, vec![typed::delete::<LoginRuleRecord>(name, None)]),
             "session_policy" => {
                 (Code::SessionPolicyDeleted, vec![typed::delete::<SessionPolicyRecord>(name, None)])
             }

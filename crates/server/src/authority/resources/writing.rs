@@ -20,7 +20,7 @@ use crate::authority::hosts::registry::HostRegistry;
 use crate::authority::hosts::servers::Servers;
 use crate::authority::identities::known::Identities;
 use crate::authority::policy::{Policy, not_compiled};
-use crate::authority::records::{LockRecord, RoleRecord, SessionPolicyRecord};
+use crate::authority::records::{LockRecord, LoginRuleRecord, RoleRecord, SessionPolicyRecord};
 use crate::authority::resources::documents::{Document, KINDS, Text, claimed_kind, kind_of, read, resource};
 use crate::authority::resources::entered::check_document;
 use crate::authority::sso::connectors::Connectors;
@@ -45,6 +45,9 @@ pub(crate) struct Resources {
     pub(super) connectors: Arc<Connectors>,
     pub(super) reading: Arc<Workers>,
 }
+
+/// Login rules of a cluster.
+const MOST_LOGIN_RULES: usize = 100;
 
 impl Resources {
     #[allow(clippy::too_many_arguments, reason = "each is one that it takes")]
@@ -183,6 +186,15 @@ impl Resources {
                 let code = if exists { Code::LockUpdated } else { Code::LockCreated };
                 let record = LockRecord { yaml: lock.to_yaml() };
                 (code, op(&name, &record, lock.expires, write).map_err(failed)?, record.yaml)
+            }
+            Document::LoginRule(rule) => {
+                if !exists && self.policy.cache().login_rules.len() >= MOST_LOGIN_RULES {
+                    return Err(Status::failed_precondition(format!(
+                        "there are {MOST_LOGIN_RULES} login rules, of which each login meets every one; remove one, or put two together"
+                    )));
+                }
+                let record = LoginRuleRecord { yaml: rule.to_yaml() };
+                (Code::LoginRuleSet, op(&name, &record, None, write).map_err(failed)?, record.yaml)
             }
             Document::SessionPolicy(policy) => {
                 let record = SessionPolicyRecord { yaml: policy.to_yaml() };

@@ -60,6 +60,7 @@ impl Rotations {
         if known.is_none() {
             return Err(Status::permission_denied(format!("there is no user {user} any more")));
         }
+        self.logins.admit_renewal(caller, identity, now).await?;
         let spent = self.word_of_device(&pair, user, request, now).await?;
         let issued = match pair.reissue(signer, now) {
             Ok(issued) => issued,

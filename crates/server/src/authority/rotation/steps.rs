@@ -24,6 +24,7 @@ use crate::ServerError;
 use crate::authority::audit::journal::Journal;
 use crate::authority::config::AuthConfig;
 use crate::authority::devices::kept::Devices;
+use crate::authority::identities::logins::Logins;
 use crate::authority::issuance::authorities::{Authorities, make};
 use crate::authority::issuance::in_force::Issuance;
 use crate::authority::records::{AnnouncementRecord, CaAttemptRecord, CaRecord};
@@ -69,10 +70,12 @@ pub(crate) struct Rotations {
     pub(super) issuance: Arc<Issuance>,
     pub(super) confirmations: Arc<Confirmations>,
     pub(super) devices: Arc<Devices>,
+    pub(super) logins: Arc<Logins>,
     pub(super) stop: CancellationToken,
 }
 
 impl Rotations {
+    #[allow(clippy::too_many_arguments, reason = "each is one that it takes")]
     pub(crate) fn new(
         config: &Arc<AuthConfig>,
         store: &Store,
@@ -80,6 +83,7 @@ impl Rotations {
         issuance: &Arc<Issuance>,
         confirmations: &Arc<Confirmations>,
         devices: &Arc<Devices>,
+        logins: &Arc<Logins>,
         stop: &CancellationToken,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -89,6 +93,7 @@ impl Rotations {
             issuance: Arc::clone(issuance),
             confirmations: Arc::clone(confirmations),
             devices: Arc::clone(devices),
+            logins: Arc::clone(logins),
             stop: stop.clone(),
         })
     }

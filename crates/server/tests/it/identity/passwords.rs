@@ -15,8 +15,7 @@ async fn by_password(bench: &Bench<'_>, user: &str, password: &str) -> Result<v1
         otp: String::new(),
         ssh_public_key: ssh.public_line().to_owned(),
         tls_public_key: tls.spki_der().to_vec().into(),
-        ttl: None,
-        device: None,
+        ..Default::default()
     };
     Ok(bench.login().await.login_with_password(request).await?.into_inner())
 }

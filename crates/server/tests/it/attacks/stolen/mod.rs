@@ -182,7 +182,19 @@ fn denied<T>(what: &str, answer: Result<T, Status>) {
 /// Everything that neither a user without rights nor any host may ask of the authority.
 async fn no_administration(channel: &Channel) {
     let mut admin = AdminClient::new(channel.clone());
-    for kind in ["user", "token", "role", "lock", "db", "session_policy", "oidc", "github", "gitlab", "app"] {
+    for kind in [
+        "user",
+        "token",
+        "role",
+        "lock",
+        "login_rule",
+        "db",
+        "session_policy",
+        "oidc",
+        "github",
+        "gitlab",
+        "app",
+    ] {
         let get = v1::GetResourceRequest { kind: kind.to_owned(), name: "editor".to_owned() };
         denied(&format!("reading a {kind}"), admin.get_resource(get).await);
         let list = v1::ListResourcesRequest { kind: kind.to_owned(), ..Default::default() };

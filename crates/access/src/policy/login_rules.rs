@@ -1,0 +1,235 @@
+//! Login rules, compiled, and how a login is held to them.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::sync::LazyLock;
+
+use cedar_policy::{
+    Authorizer, Context, Decision, Entities, Entity, EntityUid, Policy, PolicyId, PolicySet, Request,
+    RestrictedExpression, Schema, ValidationMode, Validator,
+};
+use time::OffsetDateTime;
+
+use crate::login_rule::{LoginRule, Then};
+use crate::{RoleName, Traits, UserName};
+
+/// What a condition may look at.
+const SCHEMA: &str = "\
+entity Cluster;
+entity Person tags Set<String>;
+action \"login\" appliesTo {
+  principal: [Person],
+  resource: [Cluster],
+  context: {
+    user: String, roles: Set<String>, networks: Set<String>, way: String, factor_kind: String, second_factor: Bool,
+    user_verified: Bool, single_sign_on: Bool, hour: Long, minute: Long, weekday: Long, renewal: Bool,
+    device: { trusted: Bool, hardware: Bool },
+  },
+};
+";
+
+static VALIDATOR: LazyLock<Result<Validator, String>> = LazyLock::new(|| {
+    let (schema, _) = Schema::from_cedarschema_str(SCHEMA).map_err(|error| error.to_string())?;
+    Ok(Validator::new(schema))
+});
+
+/// A rule whose condition is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("login rule {rule:?}: its condition is not one of Cedar over what logins have: {problem}")]
+pub struct LoginRuleError {
+    /// The rule.
+    pub rule: String,
+    /// What Cedar says.
+    pub problem: String,
+}
+
+/// Who wants to log in, and what is known of it.
+#[derive(Debug, Clone)]
+pub struct LoginAsked<'a> {
+    /// The user.
+    pub user: &'a UserName,
+    /// With these roles.
+    pub roles: &'a [RoleName],
+    /// And these traits.
+    pub traits: &'a Traits,
+    /// From where; none on the authority's own machine.
+    pub address: Option<IpAddr>,
+    /// In which way it was proven, such as `passkey`.
+    pub way: &'a str,
+    /// The kind of the factor: `webauthn`, `totp`, or empty.
+    pub factor_kind: &'a str,
+    /// More than a password was proven.
+    pub second_factor: bool,
+    /// The authenticator has verified its user.
+    pub user_verified: bool,
+    /// The user comes by single sign-on.
+    pub single_sign_on: bool,
+    /// The certificates of an open login are signed anew.
+    pub renewal: bool,
+}
+
+/// What a rule came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleOutcome {
+    /// The rule.
+    pub rule: String,
+    /// What it does to logins that meet its condition.
+    pub then: Then,
+    /// Whether this one does; or why that could not be told.
+    pub meets: Result<bool, String>,
+}
+
+/// Why a login is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoginDenied {
+    /// The rule; none where rules allow and none of them does so.
+    pub rule: Option<String>,
+    /// What the user reads.
+    pub message: String,
+}
+
+#[derive(Debug)]
+struct Compiled {
+    rule: LoginRule,
+    policies: PolicySet,
+}
+
+/// The login rules of a cluster. Without any, they let every login in.
+#[derive(Debug, Default)]
+pub struct LoginRules(Vec<Compiled>);
+
+impl LoginRules {
+    /// Compiles rules, and holds their conditions to what logins have.
+    ///
+    /// # Errors
+    /// The first that does not compile.
+    pub fn compile(rules: Vec<LoginRule>) -> Result<Self, LoginRuleError> {
+        rules.into_iter().map(compile).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What each rule comes to.
+    #[must_use]
+    pub fn outcomes(&self, asked: &LoginAsked<'_>, now: OffsetDateTime) -> Vec<RuleOutcome> {
+        let outcome = |one: &Compiled| RuleOutcome {
+            rule: one.rule.name.to_string(),
+            then: one.rule.then,
+            meets: one.meets(asked, now),
+        };
+        self.0.iter().map(outcome).collect()
+    }
+
+    /// Whether a login is let in: no rule denies it, and where rules allow, one does. A rule that cannot be evaluated denies, if that is
+    /// what it is for, and allows nothing.
+    ///
+    /// # Errors
+    /// [`LoginDenied`].
+    pub fn admit(&self, asked: &LoginAsked<'_>, now: OffsetDateTime) -> Result<(), LoginDenied> {
+        let outcomes = self.outcomes(asked, now);
+        let judged = || self.0.iter().map(|one| &one.rule).zip(&outcomes);
+        let denying = judged().find(|(rule, outcome)| rule.then == Then::Deny && outcome.meets != Ok(false));
+        if let Some((rule, outcome)) = denying {
+            let why = match (&outcome.meets, rule.message.as_str()) {
+                (Err(error), _) => format!("it could not be evaluated: {error}"),
+                (Ok(_), "") => "ask an administrator".to_owned(),
+                (Ok(_), message) => message.to_owned(),
+            };
+            let message = format!("the login rule \"{}\" refuses it: {why}", rule.name);
+            return Err(LoginDenied { rule: Some(rule.name.to_string()), message });
+        }
+        let allowing: Vec<&str> = judged()
+            .filter(|(rule, _)| rule.then == Then::Allow)
+            .map(|(rule, _)| rule.name.as_str())
+            .collect();
+        let allowed = judged().any(|(rule, outcome)| rule.then == Then::Allow && outcome.meets == Ok(true));
+        if allowing.is_empty() || allowed {
+            return Ok(());
+        }
+        let message = format!(
+            "none of the login rules that allow logins does so (\"{}\"); ask an administrator",
+            allowing.join("\", \"")
+        );
+        Err(LoginDenied { rule: None, message })
+    }
+}
+
+fn compile(rule: LoginRule) -> Result<Compiled, LoginRuleError> {
+    let wrong = |problem: String| LoginRuleError { rule: rule.name.to_string(), problem };
+    // The condition stands on lines of its own: a comment at its end takes nothing from the policy.
+    let text =
+        format!("permit (principal, action == Action::\"login\", resource) when {{\n{}\n}};", rule.when);
+    let policy =
+        Policy::parse(Some(PolicyId::new("rule")), text).map_err(|error| wrong(error.to_string()))?;
+    let policies = PolicySet::from_policies([policy]).map_err(|error| wrong(error.to_string()))?;
+    let validator = VALIDATOR.as_ref().map_err(|error| wrong(error.clone()))?;
+    let result = validator.validate(&policies, ValidationMode::Strict);
+    if let Some(error) = result.validation_errors().next() {
+        return Err(wrong(error.to_string()));
+    }
+    Ok(Compiled { policies, rule })
+}
+
+impl Compiled {
+    fn meets(&self, asked: &LoginAsked<'_>, now: OffsetDateTime) -> Result<bool, String> {
+        let uid = |text: &str| EntityUid::from_str(text).map_err(|error| error.to_string());
+        let (principal, action) = (uid("Person::\"self\"")?, uid("Action::\"login\"")?);
+        let resource = uid("Cluster::\"self\"")?;
+        let tags = asked.traits.iter().map(|(name, values)| (name.clone(), texts(values.iter().cloned())));
+        let person = Entity::new_with_tags(principal.clone(), [], [], tags);
+        let person = person.map_err(|error| error.to_string())?;
+        let entities = Entities::from_entities([person], None).map_err(|error| error.to_string())?;
+        let context = self.context(asked, now)?;
+        let request = Request::new(principal, action, resource, context, None);
+        let request = request.map_err(|error| error.to_string())?;
+        let response = Authorizer::new().is_authorized(&request, &self.policies, &entities);
+        match response.diagnostics().errors().next() {
+            Some(error) => Err(error.to_string()),
+            None => Ok(response.decision() == Decision::Allow),
+        }
+    }
+
+    fn context(&self, asked: &LoginAsked<'_>, now: OffsetDateTime) -> Result<Context, String> {
+        let inside = |ranges: &[crate::login_rule::Network]| {
+            asked.address.is_some_and(|address| ranges.iter().any(|range| range.contains(address)))
+        };
+        let networks = self.rule.networks.iter().filter(|(_, ranges)| inside(ranges));
+        let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
+        let no = || RestrictedExpression::new_bool(false);
+        // No device is known of yet: rules that demand one refuse.
+        let device = [("trusted".to_owned(), no()), ("hardware".to_owned(), no())];
+        let device = RestrictedExpression::new_record(device).map_err(|error| error.to_string())?;
+        let now = now.to_offset(time::UtcOffset::UTC);
+        let pairs = [
+            ("user", text(asked.user.as_str())),
+            ("roles", texts(asked.roles.iter().map(ToString::to_string))),
+            ("networks", texts(networks.map(|(name, _)| name.clone()))),
+            ("way", text(asked.way)),
+            ("factor_kind", text(asked.factor_kind)),
+            ("second_factor", RestrictedExpression::new_bool(asked.second_factor)),
+            ("user_verified", RestrictedExpression::new_bool(asked.user_verified)),
+            ("single_sign_on", RestrictedExpression::new_bool(asked.single_sign_on)),
+            ("hour", RestrictedExpression::new_long(i64::from(now.hour()))),
+            ("minute", RestrictedExpression::new_long(i64::from(now.minute()))),
+            ("weekday", RestrictedExpression::new_long(i64::from(now.weekday().number_from_monday()))),
+            ("renewal", RestrictedExpression::new_bool(asked.renewal)),
+            ("device", device),
+        ];
+        let pairs = pairs.into_iter().map(|(name, value)| (name.to_owned(), value));
+        Context::from_pairs(pairs).map_err(|error| error.to_string())
+    }
+}
+
+fn texts(values: impl Iterator<Item = String>) -> RestrictedExpression {
+    RestrictedExpression::new_set(values.map(RestrictedExpression::new_string))
+}

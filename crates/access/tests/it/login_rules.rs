@@ -1,0 +1,118 @@
+//! Who may log in, by rules.
+
+use sallyport_access::{LoginAsked, LoginRule, LoginRules, RoleName, Traits, UserName};
+use time::OffsetDateTime;
+use time::macros::datetime;
+
+/// A Tuesday.
+const NOON: OffsetDateTime = datetime!(2026-03-03 12:00:00 UTC);
+
+fn rule(name: &str, then: &str, when: &str, more: &str) -> LoginRule {
+    let when = when.replace('\n', "\n    ");
+    let text = format!(
+        "kind: login_rule\nversion: v1\nmetadata: {{name: {name}}}\nspec:\n  then: {then}\n  when: |\n    {when}\n{more}"
+    );
+    LoginRule::parse(&text).unwrap_or_else(|error| panic!("{text}{error}"))
+}
+
+struct Person {
+    user: UserName,
+    roles: Vec<RoleName>,
+    traits: Traits,
+}
+
+fn alice() -> Person {
+    Person {
+        user: UserName::new("alice").unwrap(),
+        roles: vec![RoleName::new("dev").unwrap()],
+        traits: Traits::from([("team".to_owned(), vec!["db".to_owned()])]),
+    }
+}
+
+impl Person {
+    fn asked(&self) -> LoginAsked<'_> {
+        LoginAsked {
+            user: &self.user,
+            roles: &self.roles,
+            traits: &self.traits,
+            address: Some("192.0.2.7".parse().unwrap()),
+            way: "password",
+            factor_kind: "totp",
+            second_factor: true,
+            user_verified: false,
+            single_sign_on: false,
+            renewal: false,
+        }
+    }
+}
+
+#[test]
+fn conditions_look_at_all_that_is_known_of_a_login() {
+    let alice = alice();
+    let office = "  networks: {office: [192.0.2.0/24], home: ['2001:db8::/32']}\n";
+    for (when, expected) in [
+        ("context.user == \"alice\"", true),
+        ("context.roles.contains(\"dev\") && !context.roles.contains(\"ops\")", true),
+        ("principal.hasTag(\"team\") && principal.getTag(\"team\").contains(\"db\")", true),
+        ("principal.hasTag(\"group\")", false),
+        ("context.networks.contains(\"office\")", true),
+        ("context.networks.contains(\"home\")", false),
+        ("context.way == \"passkey\" || context.user_verified", false),
+        ("context.factor_kind == \"totp\" && context.second_factor", true),
+        ("context.weekday == 2 && context.hour >= 8 && context.hour < 18 && context.minute == 0", true),
+        ("context.device.trusted || context.device.hardware", false),
+        ("context.renewal || context.single_sign_on", false),
+        ("true // a comment at the end", true),
+    ] {
+        let rules = LoginRules::compile(vec![rule("one", "deny", when, office)]).unwrap();
+        let outcomes = rules.outcomes(&alice.asked(), NOON);
+        assert_eq!(outcomes[0].meets, Ok(expected), "{when}");
+        assert_eq!(rules.admit(&alice.asked(), NOON).is_err(), expected, "{when}");
+    }
+}
+
+#[test]
+fn a_rule_denies_whatever_others_allow_and_where_rules_allow_one_has_to() {
+    let alice = alice();
+    let admits = |rules: Vec<LoginRule>| {
+        let rules = LoginRules::compile(rules).unwrap();
+        rules.admit(&alice.asked(), NOON).map_err(|denied| (denied.rule, denied.message))
+    };
+    let (yes, no) = ("context.user == \"alice\"", "context.user == \"bob\"");
+    assert_eq!(admits(vec![]), Ok(()));
+    assert_eq!(admits(vec![rule("a", "deny", no, "")]), Ok(()));
+    assert_eq!(admits(vec![rule("a", "allow", no, ""), rule("b", "allow", yes, "")]), Ok(()));
+    let (named, message) =
+        admits(vec![rule("a", "allow", yes, ""), rule("b", "deny", yes, "  message: not from here\n")])
+            .unwrap_err();
+    assert_eq!(
+        (named.as_deref(), message.as_str()),
+        (Some("b"), "the login rule \"b\" refuses it: not from here")
+    );
+    let (named, message) = admits(vec![rule("a", "allow", no, ""), rule("b", "deny", no, "")]).unwrap_err();
+    assert!(named.is_none() && message.contains("(\"a\")"), "{message}");
+    // What cannot be evaluated denies, and allows nothing.
+    let overflow = "context.hour + 9223372036854775807 > 0";
+    let (named, message) = admits(vec![rule("c", "deny", overflow, "")]).unwrap_err();
+    assert!(named.as_deref() == Some("c") && message.contains("could not be evaluated"), "{message}");
+    assert!(admits(vec![rule("c", "allow", overflow, "")]).is_err());
+}
+
+#[test]
+fn a_condition_that_is_none_is_refused_with_its_rule() {
+    for when in [
+        "context.",
+        "context.nothing",
+        "context.hour == \"noon\"",
+        "principal.getTag(\"team\").contains(\"db\")",
+        "resource in Role::\"x\"",
+        "true }; permit (principal, action, resource) when { true",
+        "true }; forbid (principal, action, resource",
+        "context.user like 7",
+        &"(".repeat(4_000),
+        &format!("{}true", "!".repeat(4_000)),
+    ] {
+        let refused = LoginRules::compile(vec![rule("odd", "allow", when, "")]).unwrap_err();
+        assert_eq!(refused.rule, "odd", "{when}");
+    }
+}

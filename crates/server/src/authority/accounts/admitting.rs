@@ -1,0 +1,56 @@
+//! Logins are held to the cluster's login rules, at each login and when certificates are signed anew.
+
+use std::net::IpAddr;
+
+use sallyport_access::LoginAsked;
+use sallyport_audit::Code;
+use time::OffsetDateTime;
+use tonic::Status;
+
+use crate::authority::accounts::login::{Accounts, LoginRefusal, refusal};
+use crate::authority::accounts::means::{Means, Way};
+use crate::authority::caller::Caller;
+use crate::authority::records::UserRecord;
+
+/// What a login was proven by, as rules see it.
+pub(crate) fn asked<'a>(
+    user: &'a UserRecord,
+    by: Option<&'a Means>,
+    address: Option<IpAddr>,
+) -> LoginAsked<'a> {
+    LoginAsked {
+        user: &user.name,
+        roles: &user.roles,
+        traits: &user.traits,
+        address,
+        way: by.map_or("", |by| by.way.word()),
+        factor_kind: by.and_then(|by| by.factor.as_ref()).map_or("", |factor| factor.kind.name()),
+        second_factor: by.is_some_and(|by| by.second_factor),
+        user_verified: by.is_some_and(|by| by.user_verified),
+        single_sign_on: by.is_some_and(|by| by.way == Way::SingleSignOn),
+        renewal: false,
+    }
+}
+
+impl Accounts {
+    /// Refuses a login that the rules do not let in, with the rule on record.
+    pub(super) async fn admit(
+        &self,
+        caller: &Caller,
+        user: &UserRecord,
+        by: &Means,
+        now: OffsetDateTime,
+    ) -> Result<(), LoginRefusal> {
+        let rules = std::sync::Arc::clone(&self.policy.cache().login_rules);
+        match rules.admit(&asked(user, Some(by), caller.address()), now) {
+            Ok(()) => Ok(()),
+            Err(denied) => {
+                let event = caller.event(Code::LoginDenied).user(user.name.as_str());
+                let event = event.message(denied.message.clone());
+                let event = event.field("rule", denied.rule.clone().unwrap_or_default());
+                self.journal.record(vec![by.on(event)]).await?;
+                Err(refusal(Status::permission_denied(denied.message), "a login rule"))
+            }
+        }
+    }
+}
