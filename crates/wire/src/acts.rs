@@ -43,6 +43,9 @@ pub const METHODS: &[(&str, Weight)] = {
         ("Provisioning.AnswerScim", Ordinary),
         ("Rotation.Confirm", Ordinary),
         // What there is.
+        ("Logins.List", Reading),
+        ("Logins.ListOf", Reading),
+        ("Logins.TestRules", Reading),
         ("Cluster.GetStatus", Reading),
         ("Cluster.ListNodes", Reading),
         ("Cluster.ExplainAccess", Reading),
@@ -88,6 +91,8 @@ pub const METHODS: &[(&str, Weight)] = {
         ("Sessions.RemoveRecording", Dangerous),
         ("Sessions.HoldRecording", Dangerous),
         // They take rights away, at once.
+        ("Logins.End", Ordinary),
+        ("Logins.EndOf", Ordinary),
         ("Sessions.EndSession", Ordinary),
         ("Certificates.DenyCertificate", Ordinary),
         // Devices: whose one is says who may log in from it. A person's own waits for an administrator, or has a token.

@@ -61,6 +61,7 @@ mod tests {
             "github",
             "gitlab",
             "lock",
+            "login_rule",
             "oidc",
             "role",
             "session_policy",
