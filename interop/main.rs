@@ -44,6 +44,7 @@ mod recording;
 mod relay;
 mod rotation;
 mod sal;
+mod session_factors;
 mod sessions;
 mod suites;
 mod support;

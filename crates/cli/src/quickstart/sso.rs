@@ -79,7 +79,7 @@ impl Tour {
         let result =
             authority.sso().await_test(asked).await.map_err(failed("hear of the test"))?.into_inner();
         let result: Value = serde_json::from_str(&result.result_json).doing("read the result of the test")?;
-        if !result["refused"].is_null() {
+        if result.get("refused").is_some_and(|refused| !refused.is_null()) {
             return Err(CliError::new(format!(
                 "the provider's login gives nothing: {}",
                 told_of_sso(&result)
@@ -115,7 +115,7 @@ impl Tour {
         let origin = format!("https://{}", self.listen);
         let begin = json!({ "id": id, "code": code, "connector": CONNECTOR, "origin": origin });
         let sent = self.page("/web/login/sso/begin", &begin).await?;
-        let text = |said: &Value, name: &str| said[name].as_str().unwrap_or_default().to_owned();
+        let text = |said: &Value, name: &str| said.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         let answer = at_the_provider(&text(&sent, "redirect"), password).await?;
         let of = |name: &str| answer.get(name).cloned().unwrap_or_default();
         let finish = json!({
@@ -145,7 +145,7 @@ impl Tour {
         let answer = answer.map_err(|_| CliError::new(format!("{path} does not answer")))??;
         let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         if answer.status() != 200 {
-            let why = said["error"]["message"].as_str().unwrap_or("it does not say why");
+            let why = said.pointer("/error/message").and_then(Value::as_str).unwrap_or("it does not say why");
             return Err(CliError::new(format!("{path} answers {}: {why}", answer.status())));
         }
         Ok(said)

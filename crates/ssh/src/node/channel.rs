@@ -50,7 +50,7 @@ async fn serve(mut endpoint: ChannelEndpoint, mut wanted: Wanted) {
         return endpoint.refuse(&shared.too_many_sessions()).await;
     }
     let (place, permit) = match shared.decide() {
-        Ok((place, Word::Ours(permit))) => (place, permit),
+        Ok((place, Word::Ours(permit))) => (place, *permit),
         Ok((place, Word::Theirs)) => return relayed::session(endpoint, wanted, place.as_ref()).await,
         Err(refused) => return endpoint.refuse(&refused.to_string()).await,
     };

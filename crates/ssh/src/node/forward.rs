@@ -48,7 +48,7 @@ pub(super) fn check(
     let (place, word) = shared.decide()?;
     target.check().map_err(|error| refuse(shared, &target.to_string(), error))?;
     let permit = match word {
-        Word::Ours(permit) => permit,
+        Word::Ours(permit) => *permit,
         Word::Theirs => return Ok(Granted { target, place, decided_here: false }),
     };
     let options: &SshOptions = permit.options();

@@ -272,6 +272,7 @@ mod tests {
         };
         let identity = Identity {
             principal,
+            device: None,
             login_id: Uuid::new_v4(),
             valid_after: now,
             valid_before: now + time::Duration::HOUR,

@@ -108,6 +108,7 @@ mod tests {
         };
         let identity = Identity {
             principal,
+            device: None,
             login_id: Uuid::new_v4(),
             valid_after: at,
             valid_before: at + time::Duration::HOUR,

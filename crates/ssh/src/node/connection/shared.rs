@@ -44,7 +44,7 @@ pub(in crate::node) enum Access {
 /// Whose word it is that something may be done.
 pub(in crate::node) enum Word {
     /// This server's, within these limits.
-    Ours(Permit),
+    Ours(Box<Permit>),
     /// That of the node behind the place.
     Theirs,
 }
@@ -333,7 +333,7 @@ impl Shared {
                 );
                 match decision {
                     Ok(permit) => match evidence.meets(permit.factor()) {
-                        Ok(()) => Ok((place.clone(), Word::Ours(permit))),
+                        Ok(()) => Ok((place.clone(), Word::Ours(Box::new(permit)))),
                         Err(missing) => {
                             let event = self.event(Code::SessionRefused).message(missing.to_string());
                             self.refused(event.field("reason", missing.reason()));
