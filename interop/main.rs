@@ -46,6 +46,7 @@ mod rotation;
 mod sal;
 mod session_factors;
 mod sessions;
+mod single_sign_on;
 mod suites;
 mod support;
 mod telemetry;

@@ -6,12 +6,12 @@ use std::process::{Child, Command, Stdio};
 use crate::support::{Browser, Cluster, User, me, ok, stderr, stdout, wait_for};
 
 /// A certificate authority that browsers are told to believe, and a page's certificate of it.
-struct Page {
+pub(crate) struct Page {
     directory: tempfile::TempDir,
 }
 
 impl Page {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let page = Self { directory: tempfile::tempdir().unwrap() };
         let openssl = |arguments: &[&str]| {
             let mut command = Command::new("openssl");
@@ -41,12 +41,12 @@ impl Page {
         page
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
     /// A cluster whose passkeys are of localhost, with this page.
-    fn cluster(&self) -> Cluster {
+    pub(crate) fn cluster(&self) -> Cluster {
         let proxy = format!(
             "  public_addr: [127.0.0.1:PORT, localhost:PORT]\n  https:\n    certificate: {}\n    key: {}\n",
             self.path("page.pem").display(),
@@ -58,13 +58,13 @@ impl Page {
 }
 
 /// A program that was asked to show addresses, and writes them down.
-struct Shown {
+pub(crate) struct Shown {
     file: PathBuf,
     script: PathBuf,
 }
 
 impl Shown {
-    fn new(directory: &Path) -> Self {
+    pub(crate) fn new(directory: &Path) -> Self {
         use std::os::unix::fs::PermissionsExt as _;
         let (file, script) = (directory.join("shown"), directory.join("browser.sh"));
         std::fs::write(&script, format!("#!/bin/sh\nprintf '%s\\n' \"$1\" >> '{}'\n", file.display()))
@@ -74,7 +74,7 @@ impl Shown {
     }
 
     /// Starts a command whose person has this browser.
-    fn start(&self, user: &User, arguments: &[&str]) -> Child {
+    pub(crate) fn start(&self, user: &User, arguments: &[&str]) -> Child {
         let _ = std::fs::remove_file(&self.file);
         let mut command = user.command(arguments);
         command.env("BROWSER", &self.script);
@@ -82,7 +82,7 @@ impl Shown {
     }
 
     /// What it was asked to show.
-    fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         wait_for("an address to open", || {
             let text = std::fs::read_to_string(&self.file).ok()?;
             text.lines().next().filter(|_| text.ends_with('\n')).map(str::to_owned)
