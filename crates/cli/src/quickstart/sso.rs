@@ -115,7 +115,8 @@ impl Tour {
         let origin = format!("https://{}", self.listen);
         let begin = json!({ "id": id, "code": code, "connector": CONNECTOR, "origin": origin });
         let sent = self.page("/web/login/sso/begin", &begin).await?;
-        let text = |said: &Value, name: &str| said.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text =
+            |said: &Value, name: &str| said.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         let answer = at_the_provider(&text(&sent, "redirect"), password).await?;
         let of = |name: &str| answer.get(name).cloned().unwrap_or_default();
         let finish = json!({

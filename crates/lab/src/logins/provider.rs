@@ -120,7 +120,7 @@ impl Keys {
             }),
             "/keys" => json!({ "keys": [{
                 "kty": "OKP", "crv": "Ed25519", "use": "sig", "alg": "EdDSA", "kid": "lab",
-                "x": BASE64URL_NOPAD.encode(&self.key.public_key().raw()),
+                "x": BASE64URL_NOPAD.encode(self.key.public_key().raw()),
             }] }),
             "/token" => json!({
                 "access_token": "none", "token_type": "Bearer", "expires_in": LIFETIME,
