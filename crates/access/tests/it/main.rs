@@ -15,6 +15,7 @@
 mod attacks;
 mod databases;
 mod decide;
+mod devices;
 mod docs;
 mod factors;
 mod listed;

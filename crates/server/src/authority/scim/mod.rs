@@ -11,6 +11,7 @@ pub(crate) mod answering;
 mod directory;
 mod forgetting;
 mod held;
+mod knowing;
 mod known;
 mod members;
 pub(crate) mod provisioning;
