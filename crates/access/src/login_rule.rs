@@ -202,13 +202,14 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<LoginRule> {
         odd if odd.chars().any(char::is_control) => Err("contains control characters"),
         text => Ok(text.to_owned()),
     });
+    let networks = networks(&spec, problems);
     Some(LoginRule {
         name: name?,
         description: metadata.description,
         when: when?,
         then: then?,
         message: message.unwrap_or_default(),
-        networks: networks(&spec, problems),
+        networks,
     })
 }
 

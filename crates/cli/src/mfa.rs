@@ -26,7 +26,7 @@ pub(crate) enum Mfa {
     Rm(Rm),
     /// Make ten recovery codes, each good once in place of a one-time code. Those from before are void.
     RecoveryCodes(RecoveryCodes),
-    /// Prove a factor beforehand, for sessions that are begun where nobody can be asked: by scripts, Ansible or an editor.
+    /// Prove a factor beforehand, for sessions that begin where no person can be asked: those of scripts, Ansible or an editor.
     PreAuth(pre_auth::Args),
 }
 

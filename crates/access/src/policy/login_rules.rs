@@ -11,7 +11,7 @@ use cedar_policy::{
 use time::OffsetDateTime;
 
 use crate::login_rule::{LoginRule, Then};
-use crate::{RoleName, Traits, UserName};
+use crate::{Device, DeviceCustody, RoleName, Traits, UserName};
 
 /// What a condition may look at.
 const SCHEMA: &str = "\
@@ -66,6 +66,8 @@ pub struct LoginAsked<'a> {
     pub single_sign_on: bool,
     /// The certificates of an open login are signed anew.
     pub renewal: bool,
+    /// The trusted device that it comes from, as the authority has it on record.
+    pub device: Option<Device>,
 }
 
 /// What a rule came to.
@@ -205,9 +207,10 @@ impl Compiled {
         };
         let networks = self.rule.networks.iter().filter(|(_, ranges)| inside(ranges));
         let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
-        let no = || RestrictedExpression::new_bool(false);
-        // No device is known of yet: rules that demand one refuse.
-        let device = [("trusted".to_owned(), no()), ("hardware".to_owned(), no())];
+        // The authority takes a login as one from a device only where that has signed for it, is enrolled and is its user's.
+        let hardware = asked.device.is_some_and(|device| device.custody == DeviceCustody::Hardware);
+        let device = [("trusted", asked.device.is_some()), ("hardware", hardware)];
+        let device = device.map(|(name, is)| (name.to_owned(), RestrictedExpression::new_bool(is)));
         let device = RestrictedExpression::new_record(device).map_err(|error| error.to_string())?;
         let now = now.to_offset(time::UtcOffset::UTC);
         let pairs = [

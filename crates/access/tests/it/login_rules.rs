@@ -1,6 +1,8 @@
 //! Who may log in, by rules.
 
-use sallyport_access::{LoginAsked, LoginRule, LoginRules, RoleName, Traits, UserName};
+use sallyport_access::{
+    Device, DeviceCustody, DeviceId, LoginAsked, LoginRule, LoginRules, RoleName, Traits, UserName,
+};
 use time::OffsetDateTime;
 use time::macros::datetime;
 
@@ -42,6 +44,7 @@ impl Person {
             user_verified: false,
             single_sign_on: false,
             renewal: false,
+            device: None,
         }
     }
 }
@@ -68,6 +71,24 @@ fn conditions_look_at_all_that_is_known_of_a_login() {
         let outcomes = rules.outcomes(&alice.asked(), NOON);
         assert_eq!(outcomes[0].meets, Ok(expected), "{when}");
         assert_eq!(rules.admit(&alice.asked(), NOON).is_err(), expected, "{when}");
+    }
+}
+
+#[test]
+fn conditions_see_the_device_that_a_login_comes_from() {
+    let alice = alice();
+    let rules = |when| LoginRules::compile(vec![rule("one", "deny", when, "")]).unwrap();
+    let soft = rules("context.device.trusted && !context.device.hardware");
+    let none = rules("!context.device.trusted");
+    for (custody, is_soft, is_none) in [
+        (None, false, true),
+        (Some(DeviceCustody::File), true, false),
+        (Some(DeviceCustody::Hardware), false, false),
+    ] {
+        let device = custody.map(|custody| Device { id: DeviceId::new(), custody });
+        let asked = LoginAsked { device, ..alice.asked() };
+        assert_eq!(soft.admit(&asked, NOON).is_err(), is_soft, "{custody:?}");
+        assert_eq!(none.admit(&asked, NOON).is_err(), is_none, "{custody:?}");
     }
 }
 

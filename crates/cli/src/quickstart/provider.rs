@@ -1,6 +1,6 @@
 //! The identity provider of the tour: OpenID Connect with one person, for a demonstration and for nothing else. It listens at 127.0.0.1
-//! as long as the tour's cluster is up, and only `quickstart --with-sso` starts it. A login there takes the password that the tour has
-//! made: an account of this machine that cannot read the tour's directory gets nothing by it.
+//! as long as the tour's cluster is up, and only `quickstart --with-sso` starts it. A login there takes a password that the provider makes
+//! at each start, and that the tour shows at its terminal alone: another account of this machine gets nothing by it.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -86,9 +86,25 @@ fn refused(error: &str) -> Answer {
     in_json("400 Bad Request", &json!({ "error": error }))
 }
 
+/// Takes the port at which the provider of an earlier tour was, and answers nobody there. The cluster believes what answers at it as
+/// long as the connector is stored: no other account of this machine is to be that.
+pub(super) async fn hold(port: u16) -> CliResult<TcpListener> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    TcpListener::bind(address).await.map_err(|error| {
+        CliError::new(format!(
+            "{address}, where the identity provider of an earlier tour was, cannot be taken: {error}. The cluster of this directory \
+             believes what answers there, and is not started"
+        ))
+        .hint(format!(
+            "stop what uses the port (find it with `ss -ltnp 'sport = :{port}'`), or begin in another directory: sallyport quickstart \
+             --dir DIR"
+        ))
+    })
+}
+
 impl Provider {
     /// Listens at a port of 127.0.0.1: that of the last time, or any. `login` is the person's account on nodes.
-    pub(super) async fn start(port: Option<u16>, password: &str, login: &str) -> CliResult<Self> {
+    pub(super) async fn start(port: Option<u16>, login: &str) -> CliResult<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port.unwrap_or(0)));
         let listener = TcpListener::bind(address).await.map_err(|error| {
             CliError::new(format!("the tour's identity provider cannot listen on {address}: {error}"))
@@ -97,7 +113,7 @@ impl Provider {
         let port = listener.local_addr().doing("find the provider's port")?.port();
         let inner = Arc::new(Inner {
             issuer: format!("http://127.0.0.1:{port}"),
-            password: password.to_owned(),
+            password: random::token(20).doing("make the provider's password")?,
             secret: random::token(20).doing("make a secret")?,
             login: login.to_owned(),
             key: MemoryKey::generate(KeyAlgorithm::EcdsaP256).doing("make the provider's key")?,
@@ -113,6 +129,11 @@ impl Provider {
 
     pub(super) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// What the person logs in with there.
+    pub(super) fn password(&self) -> &str {
+        &self.inner.password
     }
 
     /// What the cluster proves itself with there.
@@ -302,7 +323,6 @@ fn form(target: &str) -> String {
 mod tests {
     use super::*;
 
-    const PASSWORD: &str = "the-tours-password";
     const REDIRECT: &str = "https://127.0.0.1:3080/web/sso/callback";
 
     fn request(provider: &Provider, first: &str, body: &str) -> Message {
@@ -330,7 +350,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_code_takes_the_password_and_a_token_takes_all_that_belongs_to_the_code() {
-        let provider = Provider::start(None, PASSWORD, "dev").await.unwrap();
+        let provider = Provider::start(None, "dev").await.unwrap();
+        let right = provider.password();
         let now = OffsetDateTime::now_utc();
         let inner = &provider.inner;
         let code = |query: &str, password: &str| {
@@ -340,7 +361,7 @@ mod tests {
             let location = answer.location.ok_or(answer.status)?;
             Ok::<_, &str>(members(location.split_once('?').unwrap().1)["code"].clone())
         };
-        for wrong in ["", "guessed", "the-tours-passwor"] {
+        for wrong in ["", "guessed", &right[1..]] {
             assert_eq!(code(&asked(&[]), wrong).unwrap_err(), "403 Forbidden");
         }
         for (name, value) in [
@@ -350,7 +371,7 @@ mod tests {
             ("code_challenge_method", "plain"),
             ("nonce", ""),
         ] {
-            assert_eq!(code(&asked(&[(name, value)]), PASSWORD).unwrap_err(), "400 Bad Request", "{name}");
+            assert_eq!(code(&asked(&[(name, value)]), right).unwrap_err(), "400 Bad Request", "{name}");
         }
         let redeem = |code: &str, changes: &[(&str, &str)], at: OffsetDateTime| {
             let mut form = BTreeMap::from([
@@ -373,19 +394,19 @@ mod tests {
             ("redirect_uri", "https://127.0.0.1:1/web/sso/callback", "invalid_grant"),
             ("grant_type", "password", "unsupported_grant_type"),
         ] {
-            let code = code(&asked(&[]), PASSWORD).unwrap();
+            let code = code(&asked(&[]), right).unwrap();
             assert_eq!(redeem(&code, &[(name, value)], now)["error"], error);
         }
-        let late = code(&asked(&[]), PASSWORD).unwrap();
+        let late = code(&asked(&[]), right).unwrap();
         assert_eq!(redeem(&late, &[], now + LIFETIME)["error"], "invalid_grant");
-        let good = code(&asked(&[]), PASSWORD).unwrap();
+        let good = code(&asked(&[]), right).unwrap();
         assert!(redeem(&good, &[], now)["id_token"].is_string());
         assert_eq!(redeem(&good, &[], now)["error"], "invalid_grant", "once");
     }
 
     #[tokio::test]
     async fn it_listens_at_loopback_by_its_address_and_ends_with_the_tour() {
-        let provider = Provider::start(None, PASSWORD, "dev").await.unwrap();
+        let provider = Provider::start(None, "dev").await.unwrap();
         let mut other = request(&provider, "GET /keys", "");
         assert_eq!(provider.inner.answer_to(&other, OffsetDateTime::now_utc()).status, "200 OK");
         other.headers.insert("host".to_owned(), "rebound.example".to_owned());
@@ -396,6 +417,8 @@ mod tests {
         http::send(&mut stream, "GET /authorize?a=%22&b=c HTTP/1.1", &[("Host", &host)], b"").await.unwrap();
         let answer = Message::read(&mut stream).await.unwrap();
         assert_eq!(answer.status(), 200);
+        let told = hold(provider.port()).await.unwrap_err().to_string();
+        assert!(told.contains("is not started"), "{told}");
         assert!(String::from_utf8(answer.body).unwrap().contains("action=\"/authorize?a=%22&amp;b=c\""));
         drop(provider);
         // The port is free once the runtime has ended the task.

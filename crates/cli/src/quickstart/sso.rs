@@ -38,8 +38,9 @@ fn failed(what: &'static str) -> impl Fn(tonic::Status) -> CliError {
 impl Tour {
     /// Starts the provider, and says what it is.
     pub(super) async fn start_provider(&self, state: &mut State) -> CliResult<Done<Provider>> {
-        let provider = Provider::start(state.provider_port, &state.password, &self.os_login).await?;
+        let provider = Provider::start(state.provider_port, &self.os_login).await?;
         state.provider_port = Some(provider.port());
+        state.provider_forgotten = false;
         ui::say(format!(
             "  NOTE: {} is an identity provider for this demonstration and for nothing else. It knows one person, asks for a password alone, \
              and speaks without TLS on this machine. No other command starts it.",
@@ -67,14 +68,14 @@ impl Tour {
     }
 
     /// Tries the connector before it is stored, as an administrator does, and shows how claims become roles.
-    pub(super) async fn try_connector(&self, provider: &Provider, state: &State) -> CliResult<Done<()>> {
+    pub(super) async fn try_connector(&self, provider: &Provider) -> CliResult<Done<()>> {
         let authority = self.authority().await?;
         let yaml = self.connector(provider)?;
         let request =
             BeginSsoTestRequest { yaml: yaml.clone(), host_name: "sallyport quickstart".to_owned() };
         let begun = authority.sso().begin_test(request).await.map_err(failed("begin the test"))?.into_inner();
         let id = begun.page.unwrap_or_default().challenge;
-        self.through_the_pages(&id, "", &state.password).await?;
+        self.through_the_pages(&id, "", provider.password()).await?;
         let asked = AwaitSsoTestRequest { challenge: id };
         let result =
             authority.sso().await_test(asked).await.map_err(failed("hear of the test"))?.into_inner();
@@ -94,7 +95,7 @@ impl Tour {
     }
 
     /// Logs the person in as a program on a machine without a browser does. The tour is the browser on the other device.
-    pub(super) async fn log_in_by_provider(&self, state: &State) -> CliResult<Done<()>> {
+    pub(super) async fn log_in_by_provider(&self, provider: &Provider) -> CliResult<Done<()>> {
         let (proxy, first) = (self.listen.to_string(), self.pin().await?);
         let person = UserName::new(PERSON).doing("name the person")?;
         let (place, device) = (Where::Elsewhere, Devices::none());
@@ -103,7 +104,8 @@ impl Tour {
         let id = address.split_once('#').map(|(_, id)| id.to_owned()).unwrap_or_default();
         let code = login.headless_code().to_owned();
         let finishing = async { login.finish(Some(&person)).await.map_err(CliError::from) };
-        let (proven, ()) = tokio::try_join!(finishing, self.through_the_pages(&id, &code, &state.password))?;
+        let at_the_pages = self.through_the_pages(&id, &code, provider.password());
+        let (proven, ()) = tokio::try_join!(finishing, at_the_pages)?;
         let profiles = Profiles { home: Some(self.path.join("client-sso")), proxy: Some(proxy.clone()) };
         let stored = proven.store(&profiles)?.stored;
         let roles = crate::login::list(&stored.profile.roles);
@@ -167,11 +169,11 @@ impl Tour {
         *self.trust.lock() = cluster.authority().map(|authority| authority.trust());
     }
 
-    pub(super) fn say_what_is_next_for_sso(&self, state: &State) -> CliResult {
+    pub(super) fn say_what_is_next_for_sso(&self, provider: &Provider) -> CliResult {
         let home = self.path.join("client-sso");
         ui::data(format!(
             "By single sign-on, as {PERSON} with the password {:?} at the provider:",
-            state.password
+            provider.password()
         ))?;
         ui::data(format!(
             "  sallyport --home {} --proxy {} login --headless --user {PERSON}",

@@ -38,6 +38,9 @@ pub(super) struct State {
     /// Where the tour's identity provider was: people are who they are to it there.
     #[serde(default)]
     pub(super) provider_port: Option<u16>,
+    /// No connector leads to that port any more: it need not be held.
+    #[serde(default)]
+    pub(super) provider_forgotten: bool,
 }
 
 /// Whether the directory, if it is one of ours, has a cluster in FIPS mode.
@@ -136,6 +139,7 @@ pub(super) fn open(path: &Path, listen: Option<SocketAddr>) -> CliResult<(Direct
             last_step: 0,
             fips: selection::global().is_fips(),
             provider_port: None,
+            provider_forgotten: false,
         })
     };
     if fresh {

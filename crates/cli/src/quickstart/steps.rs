@@ -17,7 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use sallyport_testing::postgres::Postgres;
 
 use super::database;
-use super::provider::Provider;
+use super::provider::{self, Provider};
 use super::state::{Directory, State};
 use super::tour::{Done, Tour, USER, done, until, yaml_string};
 use crate::error::{CliError, CliResult, Context, chain};
@@ -60,8 +60,8 @@ pub(super) async fn run(mut directory: Directory, mut state: State, once: bool, 
         if services.postgres.is_some() {
             tour.say_what_is_next_for_databases()?;
         }
-        if services.provider.is_some() {
-            tour.say_what_is_next_for_sso(&state)?;
+        if let Some(provider) = &services.provider {
+            tour.say_what_is_next_for_sso(provider)?;
         }
         ends.next().await;
         ui::say("Stopping; once more ends it at once.");
@@ -89,6 +89,7 @@ struct Services {
     cluster: Running,
     node: Running,
     postgres: Option<Postgres>,
+    /// Last, so that its port is given up after the cluster has stopped, which believes what answers there.
     provider: Option<Provider>,
 }
 
@@ -97,6 +98,17 @@ async fn show(tour: &Tour, directory: &mut Directory, state: &mut State, with: W
     let first_time = !state.complete;
     directory.save(state)?;
 
+    // Before the cluster, and given up after it also where the tour fails: while the connector is stored, the cluster believes what
+    // answers at the provider's port, and another account of this machine could be that.
+    let (provider, held) = match state.provider_port {
+        _ if with.sso => {
+            let provider = tour.step("provider", tour.start_provider(state)).await?;
+            directory.save(state)?;
+            (Some(provider), None)
+        }
+        Some(port) if !state.provider_forgotten => (None, Some(provider::hold(port).await?)),
+        _ => (None, None),
+    };
     let cluster = tour.step("cluster", tour.start_cluster()).await?;
     tour.hear_of_trust(&cluster);
     let login = tour.os_login.clone();
@@ -120,21 +132,17 @@ async fn show(tour: &Tour, directory: &mut Directory, state: &mut State, with: W
         tour.step("query", tour.query()).await?;
         tour.step("playback", tour.play_back_query(before)).await?;
     }
-    let provider = match with.sso {
-        true => {
-            let provider = tour.step("provider", tour.start_provider(state)).await?;
-            directory.save(state)?;
-            tour.step("sso test", tour.try_connector(&provider, state)).await?;
-            tour.step("sso login", tour.log_in_by_provider(state)).await?;
-            Some(provider)
-        }
-        false => {
-            if state.provider_port.is_some() {
-                tour.forget_provider().await?;
-            }
-            None
-        }
-    };
+    if let Some(provider) = &provider {
+        tour.step("sso test", tour.try_connector(provider)).await?;
+        tour.step("sso login", tour.log_in_by_provider(provider)).await?;
+    }
+    if let Some(held) = held {
+        tour.forget_provider().await?;
+        // The port itself is remembered: at another one the person would be another.
+        state.provider_forgotten = true;
+        directory.save(state)?;
+        drop(held);
+    }
     tour.step("audit", tour.verify_audit()).await?;
     state.complete = true;
     directory.save(state)?;

@@ -1,12 +1,12 @@
 //! An identity provider that does the least that a login needs: what it is, its key, and a token for a code. It is not measured, and
-//! proves nobody.
+//! takes each person's own word.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use data_encoding::BASE64URL_NOPAD;
-use sallyport_sal::{KeyAlgorithm, MemoryKey, Signer};
+use sallyport_sal::{KeyAlgorithm, MemoryKey, Signer, constant_time_eq, random};
 use sallyport_testing::write_private;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -25,15 +25,13 @@ const LIFETIME: i64 = 300;
 pub(super) struct Provider {
     issuer: String,
     secret: PathBuf,
-}
-
-/// The code with which a person comes back: it says all that the token is to say.
-pub(super) fn code(person: &str, nonce: &str) -> String {
-    format!("{person}.{nonce}")
+    /// What every code of this run begins with: another account of the machine, which does not know it, gets no token.
+    run: String,
 }
 
 struct Keys {
     issuer: String,
+    run: String,
     key: MemoryKey,
 }
 
@@ -46,7 +44,8 @@ impl Provider {
         let secret = directory.join("provider.secret");
         write_private(&secret, "what the provider knows the cluster by")?;
         let key = MemoryKey::generate(KeyAlgorithm::Ed25519).map_err(LabError::of_connection)?;
-        let keys = Arc::new(Keys { issuer: issuer.clone(), key });
+        let run = random::token(20).map_err(LabError::of_connection)?;
+        let keys = Arc::new(Keys { issuer: issuer.clone(), run: run.clone(), key });
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let keys = Arc::clone(&keys);
@@ -55,7 +54,12 @@ impl Provider {
                 });
             }
         });
-        Ok(Self { issuer, secret })
+        Ok(Self { issuer, secret, run })
+    }
+
+    /// The code with which a person comes back: it says all that the token is to say.
+    pub(super) fn code(&self, person: &str, nonce: &str) -> String {
+        format!("{}.{person}.{nonce}", self.run)
     }
 
     /// The connector that leads to it.
@@ -122,10 +126,12 @@ impl Keys {
                 "kty": "OKP", "crv": "Ed25519", "use": "sig", "alg": "EdDSA", "kid": "lab",
                 "x": BASE64URL_NOPAD.encode(self.key.public_key().raw()),
             }] }),
-            "/token" => json!({
-                "access_token": "none", "token_type": "Bearer", "expires_in": LIFETIME,
-                "id_token": self.token(body).unwrap_or_default(),
-            }),
+            "/token" => match self.token(body) {
+                Some(token) => json!({
+                    "access_token": "none", "token_type": "Bearer", "expires_in": LIFETIME, "id_token": token,
+                }),
+                None => json!({ "error": "invalid_grant" }),
+            },
             _ => json!({ "error": "not_found" }),
         }
     }
@@ -133,7 +139,11 @@ impl Keys {
     /// An ID token (OpenID Connect Core §2) that says what the code does.
     fn token(&self, form: &str) -> Option<String> {
         let code = form.split('&').find_map(|pair| pair.strip_prefix("code="))?;
-        let (person, nonce) = code.split_once('.')?;
+        let (run, said) = code.split_once('.')?;
+        if !constant_time_eq(run.as_bytes(), self.run.as_bytes()) {
+            return None;
+        }
+        let (person, nonce) = said.split_once('.')?;
         let now = OffsetDateTime::now_utc().unix_timestamp();
         let header = json!({ "alg": "EdDSA", "kid": "lab", "typ": "JWT" });
         let claims = json!({

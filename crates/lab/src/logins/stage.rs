@@ -94,7 +94,7 @@ pub(super) struct InTurn<T> {
 impl<T> InTurn<T> {
     fn of(all: Vec<T>) -> Result<Self, LabError> {
         if all.is_empty() {
-            return Err(LabError::Input("there is nobody to log in".to_owned()));
+            return Err(LabError::Input("there are no people to log in".to_owned()));
         }
         Ok(Self { all, turn: AtomicUsize::new(0) })
     }
@@ -118,6 +118,7 @@ pub(super) struct Stage {
     pub(super) passkeys: InTurn<TurnMutex<Authenticator>>,
     /// Who comes by single sign-on.
     pub(super) persons: InTurn<String>,
+    pub(super) provider: Provider,
     nobodies: AtomicUsize,
 }
 
@@ -262,6 +263,7 @@ impl Stage {
             passwords: InTurn::of(passwords)?,
             passkeys: InTurn::of(passkeys)?,
             persons: InTurn::of((0..size.people).map(|number| format!("person-{number}")).collect())?,
+            provider,
             nobodies: AtomicUsize::new(0),
         })
     }

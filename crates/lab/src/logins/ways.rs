@@ -8,7 +8,6 @@ use sallyport_wire::v1::fleet_client::FleetClient;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-use super::provider;
 use super::stage::{CONNECTOR, ORIGIN, PASSWORD, Program, Stage};
 use crate::LabError;
 
@@ -147,7 +146,7 @@ async fn single_sign_on(stage: &Stage) -> Result<(), Status> {
     let request = v1::WebFinishSsoRequest {
         address,
         state: member(&away.redirect, "state"),
-        code: provider::code(stage.persons.next(), &member(&away.redirect, "nonce")),
+        code: stage.provider.code(stage.persons.next(), &member(&away.redirect, "nonce")),
         iss: String::new(),
         error: String::new(),
         error_description: String::new(),

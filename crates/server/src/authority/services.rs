@@ -18,7 +18,7 @@
 //! Issuance            -> Journal                             the certificate authorities in force
 //! IssuedList          -> Journal                             what was issued
 //! Confirmations           what hosts have applied of rotations
-//! Rotations           -> Journal Issuance Confirmations Devices
+//! Rotations           -> Journal Issuance Confirmations Devices Logins
 //! ClientInventory         what clients can do
 //! SuiteChanges        -> Journal Issuance ClientInventory
 //! HostRegistry            names, nodes, connected hosts
@@ -31,7 +31,7 @@
 //! TargetCertificates  -> Journal Gate Issuance HostRegistry Confirmations
 //! DatabaseSessions    -> Journal Gate Issuance HostRegistry DatabaseRegister
 //! Watches             -> Gate Issuance Streams               what hosts follow
-//! LiveSessions        -> Journal Gate Policy HostRegistry Streams
+//! LiveSessions        -> Journal Gate Policy HostRegistry Streams Logins
 //! HostReports         -> Journal HostRegistry DatabaseRegister Catalogue LiveSessions
 //! Recordings          -> Journal Gate Policy Streams LiveSessions HostReports
 //! AuditReader         -> Journal Checkpoints Gate Streams

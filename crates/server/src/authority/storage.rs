@@ -19,6 +19,8 @@ pub(crate) const PAGE: usize = if cfg!(test) { 3 } else { 10_000 };
 pub(crate) enum Write {
     Create,
     Replace,
+    /// As one that may replace, of what was judged as new: what somebody else has made since is not replaced.
+    Anew,
     Update(u64),
 }
 
@@ -26,7 +28,7 @@ impl Write {
     /// The method that writes so.
     pub(crate) fn method(self) -> &'static str {
         match self {
-            Self::Create | Self::Replace => "Admin.CreateResource",
+            Self::Create | Self::Replace | Self::Anew => "Admin.CreateResource",
             Self::Update(_) => "Admin.UpdateResource",
         }
     }
@@ -39,7 +41,7 @@ pub(crate) fn op<T: sallyport_store::Kind>(
     write: Write,
 ) -> Result<sallyport_store::Op, StoreError> {
     match write {
-        Write::Create => typed::create(name, value, expires),
+        Write::Create | Write::Anew => typed::create(name, value, expires),
         Write::Replace => typed::put(name, value, expires),
         Write::Update(revision) => typed::update(name, revision, value, expires),
     }

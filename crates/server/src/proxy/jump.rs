@@ -135,10 +135,11 @@ impl JumpDial {
     /// What the user reads. A client of this face cannot ask for a second factor, so that the words say where it is proven.
     async fn refusal(&self, client: &ClientContext, host: &str, error: &DialError) -> Refusal {
         let opener = &self.nodes.opener;
-        let demanded = matches!(error, DialError::Factor(missing) if missing.demanded().is_some());
-        if !demanded {
-            return Refusal::new(error.to_string());
-        }
+        let demanded = match error {
+            DialError::Factor(missing) => missing.demanded(),
+            _ => None,
+        };
+        let Some(demanded) = demanded else { return Refusal::new(error.to_string()) };
         let resource = match opener.view.resolve(host) {
             Resolved::One(node) => node.id.to_string(),
             Resolved::Unknown | Resolved::Several(_) => host.to_owned(),
@@ -147,8 +148,9 @@ impl JumpDial {
         let whose = (&client.certificate, client.address);
         match opener.asking.words(&client.identity, whose, target).await {
             Some(words) => Refusal::new(format!(
-                "a second factor has to be proven before this session: {words}; or, to type a one-time code, as the user {ASKS} of this \
-                 proxy: ssh -J {ASKS}@PROXY"
+                "a second factor has to be proven before this session (require_session_mfa: {}): {words}; or, to type a one-time code, as \
+                 the user {ASKS} of this proxy: ssh -J {ASKS}@PROXY",
+                demanded.as_str()
             )),
             None => Refusal::new(error.to_string()),
         }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use sallyport_access::LoginAsked;
+use sallyport_access::{Device, LoginAsked};
 use sallyport_audit::Code;
 use time::OffsetDateTime;
 use tonic::Status;
@@ -12,11 +12,12 @@ use crate::authority::accounts::means::{Means, Way};
 use crate::authority::caller::Caller;
 use crate::authority::records::UserRecord;
 
-/// What a login was proven by, as rules see it.
+/// What a login was proven by and the device that it comes from, as rules see it.
 pub(crate) fn asked<'a>(
     user: &'a UserRecord,
     by: Option<&'a Means>,
     address: Option<IpAddr>,
+    device: Option<Device>,
 ) -> LoginAsked<'a> {
     LoginAsked {
         user: &user.name,
@@ -29,6 +30,7 @@ pub(crate) fn asked<'a>(
         user_verified: by.is_some_and(|by| by.user_verified),
         single_sign_on: by.is_some_and(|by| by.way == Way::SingleSignOn),
         renewal: false,
+        device,
     }
 }
 
@@ -39,16 +41,18 @@ impl Accounts {
         caller: &Caller,
         user: &UserRecord,
         by: &Means,
+        device: Option<Device>,
         now: OffsetDateTime,
     ) -> Result<(), LoginRefusal> {
         let rules = std::sync::Arc::clone(&self.policy.cache().login_rules);
-        match rules.admit(&asked(user, Some(by), caller.address()), now) {
+        match rules.admit(&asked(user, Some(by), caller.address(), device), now) {
             Ok(()) => Ok(()),
             Err(denied) => {
                 let event = caller.event(Code::LoginDenied).user(user.name.as_str());
                 let event = event.message(denied.message.clone());
                 let event = event.field("rule", denied.rule.clone().unwrap_or_default());
-                self.journal.record(vec![by.on(event)]).await?;
+                // Whoever has one good password can be refused as often as they like.
+                self.journal.note_caused(caller, by.on(event), user.name.as_str()).await?;
                 Err(refusal(Status::permission_denied(denied.message), "a login rule"))
             }
         }

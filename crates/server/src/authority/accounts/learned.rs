@@ -57,7 +57,8 @@ impl Accounts {
         for (login_id, (user, valid_before)) in open {
             let key = typed::key::<LoginRecord>(&format!("{user}/{login_id}"));
             let known = self.store.backend().get(&key, now).await.map_err(|error| storage(&error))?;
-            if known.is_some() {
+            // A login that was ended is not on record any more, and would count again among those that are open.
+            if known.is_some() || self.logins.has_ended(login_id, valid_before + SKEW_ALLOWANCE) {
                 continue;
             }
             if self.identities.user(&user).is_some() {

@@ -91,7 +91,7 @@ impl Accounts {
             None => None,
         };
         let identity = self.may_log_in_from(&user, from.as_ref().map(|(device, _)| *device), now)?;
-        self.admit(caller, &user, &by, now).await?;
+        self.admit(caller, &user, &by, identity.device, now).await?;
         let cache = self.policy.cache();
         let ttl = cache
             .policies

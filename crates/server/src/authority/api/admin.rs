@@ -15,6 +15,7 @@ use crate::authority::caller::{Caller, caller, shown};
 use crate::authority::certificates::register::CertificateRegister;
 use crate::authority::gate::calls::Gate;
 use crate::authority::hosts::tokens::Tokens;
+use crate::authority::resources::documents::Document;
 use crate::authority::resources::writing::Resources;
 use crate::authority::storage::Write;
 use crate::authority::streams::{Line, StreamKind, Streams};
@@ -74,8 +75,13 @@ impl Admin for Service {
             self.gate.certified(&caller, METHOD).await?;
         }
         let verbs: &[Verb] = if asked.replace { &[Verb::Create, Verb::Update] } else { &[Verb::Create] };
-        let document = self.resources.document(&caller, METHOD, verbs, asked.yaml).await?;
-        let write = if asked.replace { Write::Replace } else { Write::Create };
+        let (document, verb) = self.resources.document(&caller, METHOD, verbs, asked.yaml).await?;
+        let write = match (&document, asked.replace, verb) {
+            (_, false, _) => Write::Create,
+            // A new lock is an ordinary act, and to change one is dangerous.
+            (Document::Lock(_), true, Verb::Create) => Write::Anew,
+            (_, true, _) => Write::Replace,
+        };
         self.resources.write(&caller, document, write).await.map(Response::new)
     }
 
@@ -89,7 +95,7 @@ impl Admin for Service {
         if !matches!(caller, Caller::LocalAdmin) {
             self.gate.certified(&caller, METHOD).await?;
         }
-        let document = self.resources.document(&caller, METHOD, &[Verb::Update], asked.yaml).await?;
+        let (document, _) = self.resources.document(&caller, METHOD, &[Verb::Update], asked.yaml).await?;
         self.resources.write(&caller, document, Write::Update(asked.revision)).await.map(Response::new)
     }
 

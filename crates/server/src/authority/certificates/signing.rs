@@ -67,9 +67,12 @@ impl CertificateRegister {
         let ttl = asked.ttl.as_ref().and_then(convert::duration_from_proto);
         // Until the login is known as open, nothing that ends it may come between.
         let _changing = self.identities.steady().await;
+        let mut end = None;
         let identity = match kind {
             CertificateKind::User | CertificateKind::OpensshUser | CertificateKind::Jwt => {
-                Some(self.known_user(caller, &asked.subject, now).await?)
+                let (identity, until) = self.known_user(caller, &asked.subject, now).await?;
+                end = until;
+                Some(identity)
             }
             // Which users a database, or a third party, knows by these names is not for roles to say.
             CertificateKind::AgentToDatabase | CertificateKind::Oidc => {
@@ -83,6 +86,8 @@ impl CertificateRegister {
             _ => None,
         };
         let ttl = self.lifetime(kind, ttl, identity.as_ref())?;
+        // A user of single sign-on is one for a time: what is signed for them is good no longer.
+        let ttl = end.map_or(ttl, |end: OffsetDateTime| ttl.min(end - now));
         let authorities = self.issuance.with_signer(kind.authority()).await?;
         takes(kind, authorities.suite(), &asked)?;
         let signer = authorities.signer(kind.authority())?;
@@ -242,8 +247,14 @@ impl CertificateRegister {
         }
     }
 
-    /// A user of the cluster with today's roles, unless a lock keeps them out. The caller holds at least as much.
-    async fn known_user(&self, caller: &Caller, name: &str, now: OffsetDateTime) -> Result<Identity, Status> {
+    /// A user of the cluster with today's roles, unless a lock keeps them out, and until when they are one. The caller holds at least
+    /// as much.
+    async fn known_user(
+        &self,
+        caller: &Caller,
+        name: &str,
+        now: OffsetDateTime,
+    ) -> Result<(Identity, Option<OffsetDateTime>), Status> {
         let name = UserName::new(name).map_err(|error| Status::invalid_argument(error.to_string()))?;
         let stored =
             self.store.get::<UserRecord>(name.as_str(), now).await.map_err(|error| storage(&error))?;
@@ -253,7 +264,7 @@ impl CertificateRegister {
         let cache = self.policy.cache();
         match cache.policies.locked_out(&identity, &cache.locks, now) {
             Some(locked) => Err(Status::failed_precondition(locked.public_message())),
-            None => Ok(identity),
+            None => Ok((identity, stored.expires)),
         }
     }
 

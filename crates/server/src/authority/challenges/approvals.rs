@@ -10,7 +10,7 @@ use tonic::Status;
 
 use crate::authority::accounts::login::LoginRefusal;
 use crate::authority::accounts::means::{Means, UsedFactor, Way};
-use crate::authority::caller::Caller;
+use crate::authority::caller::{Caller, shown};
 use crate::authority::challenges::kept::Challenges;
 use crate::authority::challenges::pages::{Browser, client};
 use crate::authority::challenges::passkeys::Checked;
@@ -30,6 +30,17 @@ fn detail(label: &str, value: impl Into<String>) -> v1::WebDetail {
 
 /// Sessions that a page lists.
 const LISTED: usize = 20;
+
+/// Sessions that the record of a proof lists.
+const ON_RECORD: usize = 50;
+
+/// Which sessions a proof is for, as it stands on record.
+fn sessions_on_record(asked: &SessionsAsked) -> Vec<String> {
+    let all = asked.all.then(|| "all".to_owned());
+    // Of a database, the account is in the words of who asked.
+    let named = asked.targets.iter().take(ON_RECORD).map(|named| shown(&named.target.to_string()));
+    all.into_iter().chain(named).collect()
+}
 
 /// Which sessions a factor is asked for, as a page shows them.
 fn sessions_shown(asked: &SessionsAsked) -> Vec<v1::WebDetail> {
@@ -303,6 +314,10 @@ impl Challenges {
         let record = record.map_err(|error| storage(&error))?;
         let revision = record.map(|record| record.revision).unwrap_or_default();
         let event = means.on(event.user(user.as_str()));
+        let event = match stored.value.purpose.sessions() {
+            Some(asked) => event.field("sessions", sessions_on_record(asked)),
+            None => event,
+        };
         let grant = granted(&stored.value, user, &means, worth, now);
         let by = ProvenBy { means, user_revision: revision, at: now, code: None };
         steps.push(Self::user_as_read(user, revision));

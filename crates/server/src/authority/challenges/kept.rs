@@ -255,7 +255,13 @@ impl Challenges {
 
     /// A challenge was replaced: those who wait hear of it, and one that is over counts no more.
     pub(super) fn is_changed(&self, stored: &Stored<ChallengeRecord>, next: &ChallengeRecord) {
-        if matches!(next.state, State::Used | State::Refused) {
+        let is_over = match next.state {
+            State::Used | State::Refused => true,
+            // What was proven for sessions is a proof from then on, and no program comes back to use the challenge up.
+            State::Proven(_) => next.purpose.sessions().is_some(),
+            State::Pending => false,
+        };
+        if is_over {
             let asked_by = if matches!(next.purpose, Purpose::Login(_)) { None } else { next.user.as_ref() };
             self.openings.closes(asked_by, next.address, &stored.name);
         }

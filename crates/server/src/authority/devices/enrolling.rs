@@ -74,8 +74,9 @@ impl Devices {
                 Status::permission_denied(format!("the device does not prove its key: {error}"))
             })?;
 
-        // The user is not removed, and no other of the name made, meanwhile.
-        let _changing = self.identities.steady().await;
+        // The user is not removed, and no other of the name made, meanwhile; and of a user's calls at once each sees the devices that the
+        // ones before have enrolled, so that no more are than may be.
+        let _changing = self.identities.change().await;
         if self.identities.user(user).is_none() {
             return Err(Status::permission_denied(format!("there is no user {user} any more")));
         }
@@ -95,14 +96,20 @@ impl Devices {
             "" => None,
             text => Some(self.token(text, user, custody, now).await?),
         };
+        let mut users = match &token {
+            Some(token) if !token.value.users.is_empty() => token.value.users.clone(),
+            _ => vec![user.clone()],
+        };
+        // Who was removed since the token was made does not have the device, nor does another who gets the name later.
+        users.retain(|name| self.identities.user(name).is_some());
+        if users.is_empty() {
+            return Err(Status::permission_denied(BAD_TOKEN));
+        }
         let record = DeviceRecord {
             id: DeviceId::new(),
             public_key: data_encoding::BASE64.encode(&key.spki_der()),
             custody,
-            users: match &token {
-                Some(token) if !token.value.users.is_empty() => token.value.users.clone(),
-                _ => vec![user.clone()],
-            },
+            users,
             state: if token.is_some() { DeviceState::Enrolled } else { DeviceState::Pending },
             name: said(&request.name),
             os: said(&request.os),

@@ -157,6 +157,8 @@ impl Devices {
         id: &str,
         now: OffsetDateTime,
     ) -> Result<v1::RemoveDeviceResponse, Status> {
+        // No login from it begins meanwhile.
+        let _changing = self.identities.change().await;
         let stored = self.named(id, now).await?;
         let record = stored.value;
         // Certificates of a login that is made at this moment end before the lock, too.
@@ -168,6 +170,12 @@ impl Devices {
         };
         let mut ended = Ended::default();
         self.logins.put_lock(caller, &lock, &mut ended)?;
+        // Their logins from it are not open any more, and do not count among those that they may have.
+        for user in &record.users {
+            let own = self.logins.end_from(caller, user, record.id, &lock.message, now).await?;
+            ended.steps.extend(own.steps);
+            ended.events.extend(own.events);
+        }
         let mut steps = vec![typed::delete::<DeviceRecord>(&stored.name, Some(stored.revision))];
         steps.extend(ended.steps);
         self.store.backend().transact_urgent(steps, now).await.map_err(failed)?;

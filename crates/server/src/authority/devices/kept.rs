@@ -44,7 +44,7 @@ pub(crate) struct Devices {
     pub(super) challenges: Challenger,
 }
 
-/// A device that has signed for a call, whoever's it is.
+/// A device that has signed for a call, whichever user's it is.
 #[derive(Debug, Clone)]
 pub(crate) struct Word {
     pub(crate) device: DeviceId,

@@ -1,4 +1,4 @@
-//! An administrator proves a factor for what is dangerous, however they are logged in: a stolen certificate alone changes nobody's rights.
+//! An administrator proves a factor for what is dangerous, however they are logged in: a stolen certificate alone changes no rights.
 
 use std::sync::Arc;
 

@@ -121,6 +121,11 @@ pub(super) fn name_of(user: &UserName, login_id: Uuid) -> String {
     format!("{user}/{login_id}")
 }
 
+/// The lock with which a login ends.
+fn own_lock(login_id: Uuid) -> String {
+    format!("login-{login_id}")
+}
+
 /// What the end of a user's logins takes: steps for the transaction that makes it necessary, and what is on record of it.
 #[derive(Default)]
 pub(crate) struct Ended {
@@ -229,13 +234,26 @@ impl Logins {
         ended.steps.extend(grants::ended(login.login_id).map_err(|error| storage(&error))?);
         let target = LockTarget::LoginId(login.login_id);
         let until = login.valid_until + SKEW_ALLOWANCE;
-        let lasts = |lock: &Lock| lock.target == target && lock.expires.is_none_or(|end| end >= until);
-        if self.policy.cache().locks.iter().any(lasts) {
+        if self.has_ended(login.login_id, until) {
             return Ok(());
         }
-        let name = format!("login-{}", login.login_id);
-        let lock = Lock { name, target, message: message.to_owned(), expires: Some(until) };
+        let lock = Lock {
+            name: own_lock(login.login_id),
+            target,
+            message: message.to_owned(),
+            expires: Some(until),
+        };
         self.put_lock(caller, &lock, ended)
+    }
+
+    /// Whether a login was ended, by its own lock, until this time at least. Another lock on it does not count: an administrator may
+    /// remove that, and the login would be open again.
+    pub(crate) fn has_ended(&self, login_id: Uuid, until: OffsetDateTime) -> bool {
+        let (name, target) = (own_lock(login_id), LockTarget::LoginId(login_id));
+        let ends = |lock: &Lock| {
+            lock.name == name && lock.target == target && lock.expires.is_none_or(|end| end >= until)
+        };
+        self.policy.cache().locks.iter().any(ends)
     }
 
     /// A lock that comes with another change.

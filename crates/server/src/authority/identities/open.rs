@@ -100,7 +100,8 @@ impl Logins {
 
     /// [`Self::info`] of a login that is not read of the state.
     pub(crate) fn told(&self, user: &str, record: &LoginRecord, current: Option<Uuid>) -> v1::LoginInfo {
-        let last_used = self.uses.last(record.login_id).max(record.last_used);
+        let noted = UserName::new(user).ok().and_then(|user| self.uses.last(record.login_id, &user));
+        let last_used = noted.max(record.last_used);
         let mut info = v1::LoginInfo {
             id: record.login_id.to_string(),
             user: user.to_owned(),
@@ -157,7 +158,7 @@ impl Logins {
             Which::AllBut(_) => None,
         };
         if let Some(one) = one {
-            let count = self.end_these(caller, vec![(one, message.to_owned())], now).await?;
+            let count = self.end_these(caller, vec![(one, message.to_owned())], None, now).await?;
             return self.policy.refresh_after("lock").await.map(|()| count);
         }
         let prefix = format!("{}/{user}/", LoginRecord::KIND);
@@ -174,15 +175,16 @@ impl Logins {
             };
             let ending = page.into_iter().filter(|login| Some(login.value.login_id) != kept);
             let ending = ending.map(|login| (login, message.to_owned())).collect();
-            count += self.end_these(caller, ending, now).await?;
+            count += self.end_these(caller, ending, None, now).await?;
         }
     }
 
-    /// The caller has the policy read anew afterwards, once for all that end.
+    /// The caller has the policy read anew afterwards, once for all that end. The events say the cause where no person ended them.
     async fn end_these(
         &self,
         caller: &Caller,
         logins: Vec<(Stored<LoginRecord>, String)>,
+        cause: Option<&str>,
         now: OffsetDateTime,
     ) -> Result<u32, Status> {
         let mut ended = Ended::default();
@@ -199,8 +201,15 @@ impl Logins {
         }
         let done = self.store.backend().transact_urgent(ended.steps, now).await;
         done.map_err(|error| storage(&error))?;
-        logins.iter().for_each(|(login, _)| self.uses.forget(login.value.login_id));
+        for (login, _) in &logins {
+            if let Ok(user) = UserName::new(owner(&login.name)) {
+                self.uses.forget(login.value.login_id, &user);
+            }
+        }
         events.extend(ended.events);
+        if let Some(cause) = cause {
+            events = events.into_iter().map(|event| event.field("cause", cause)).collect();
+        }
         self.journal.record_urgent(events).await?;
         Ok(u32::try_from(logins.len()).unwrap_or(u32::MAX))
     }
@@ -248,7 +257,7 @@ impl Logins {
                 let Some((idle, role)) = cache.policies.login_limits(&user.roles).idle else { continue };
                 let opened = login.value.opened.as_ref().map(|opened| opened.at);
                 let written = login.value.last_used.max(opened).map(|at| at + KEPT_TO);
-                let used = self.uses.last(login.value.login_id).max(written);
+                let used = self.uses.last(login.value.login_id, &user.name).max(written);
                 if used.is_some_and(|used| now - used >= idle) {
                     let message = format!(
                         "it was not in use for {} (role \"{role}\" options.login_idle_timeout); log in again: sallyport login",
@@ -257,7 +266,7 @@ impl Logins {
                     ending.push((login, message));
                 }
             }
-            count += self.end_these(&Caller::LocalAdmin, ending, now).await?;
+            count += self.end_these(&Caller::LocalAdmin, ending, Some("idle"), now).await?;
         }
     }
 
@@ -268,20 +277,20 @@ impl Logins {
             for Due { user, login_id, last } in due {
                 let stored = self.store.get::<LoginRecord>(&name_of(user, *login_id), now).await;
                 let Some(stored) = stored.map_err(|error| storage(&error))? else {
-                    self.uses.forget(*login_id);
+                    self.uses.forget(*login_id, user);
                     continue;
                 };
                 // A login that was opened a moment ago was in use then.
                 let known = stored.value.last_used.or(stored.value.opened.as_ref().map(|opened| opened.at));
                 match known {
                     Some(known) if *last - known < KEPT_TO && now - *last < KEPT_TO => {
-                        self.uses.written(*login_id, known);
+                        self.uses.written(*login_id, user, known);
                     }
                     _ => {
                         let record = LoginRecord { last_used: Some(*last), ..stored.value };
                         let step = typed::update(&stored.name, stored.revision, &record, stored.expires);
                         steps.push(step.map_err(|error| storage(&error))?);
-                        written.push((*login_id, *last));
+                        written.push((*login_id, user, *last));
                     }
                 }
             }
@@ -289,7 +298,7 @@ impl Logins {
                 continue;
             }
             match self.store.backend().transact(steps, now).await {
-                Ok(_) => written.iter().for_each(|(id, last)| self.uses.written(*id, *last)),
+                Ok(_) => written.iter().for_each(|(id, user, last)| self.uses.written(*id, user, *last)),
                 // One of them ended meanwhile: they are due again at the next look.
                 Err(sallyport_store::StoreError::Conflict { .. }) => {}
                 Err(error) => return Err(storage(&error)),

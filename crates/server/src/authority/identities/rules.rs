@@ -28,11 +28,14 @@ impl Logins {
         }
         let stored = self.store.get::<LoginRecord>(&name_of(&user.name, identity.login_id), now).await;
         let opened = stored.map_err(|error| storage(&error))?.and_then(|stored| stored.value.opened);
-        let by = opened.as_ref().and_then(|opened| match &opened.by {
-            OpenedBy::User(means) => Some(means),
-            OpenedBy::Signed(_) => None,
-        });
-        let asked = LoginAsked { renewal: true, ..asked(&user, by, caller.address()) };
+        let by = match opened.as_ref().map(|opened| &opened.by) {
+            Some(OpenedBy::User(means)) => Some(means),
+            // An administrator had its certificates made: nothing was proven that rules could look at.
+            Some(OpenedBy::Signed(_)) => return Ok(()),
+            // An earlier release let it in.
+            None => None,
+        };
+        let asked = LoginAsked { renewal: true, ..asked(&user, by, caller.address(), identity.device) };
         let Err(denied) = rules.admit(&asked, now) else { return Ok(()) };
         let event = caller.event(Code::LoginDenied).message(denied.message.clone());
         let event = event.field("rule", denied.rule.unwrap_or_default()).field("renewal", true);
@@ -68,7 +71,7 @@ impl Logins {
             user_verified: request.user_verified,
             single_sign_on: request.way == "single sign-on",
             renewal: request.renewal,
-            ..asked(&user, None, address)
+            ..asked(&user, None, address, None)
         };
         let rules = std::sync::Arc::clone(&self.policy.cache().login_rules);
         let outcomes = rules.outcomes(&asked, now).into_iter().map(|outcome| v1::LoginRuleOutcome {

@@ -74,7 +74,7 @@ async fn a_login_that_is_not_in_use_ends_and_one_that_is_stays() {
     logins.write_due(minutes(35)).await.unwrap();
     let stored = services.store.get::<LoginRecord>(&name_of(&alice, busy), minutes(35)).await.unwrap();
     assert_eq!(stored.unwrap().value.last_used, Some(minutes(29)));
-    logins.uses.forget(busy);
+    logins.uses.forget(busy, &alice);
     logins.end_idle(minutes(63)).await.unwrap();
     assert!(!site.ended(busy));
     logins.end_idle(minutes(64)).await.unwrap();

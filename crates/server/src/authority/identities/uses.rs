@@ -14,7 +14,6 @@ const MOST: usize = 100_000;
 
 #[derive(Debug)]
 struct Use {
-    user: UserName,
     last: OffsetDateTime,
     written: Option<OffsetDateTime>,
 }
@@ -27,23 +26,25 @@ pub(crate) struct Due {
     pub(crate) last: OffsetDateTime,
 }
 
-/// The logins that were in use of late.
+/// The logins that were in use of late, each of its user: hosts say of which logins they serve sessions, and one that names another user's
+/// login says nothing of that.
 #[derive(Debug, Default)]
-pub(crate) struct Uses(Mutex<HashMap<Uuid, Use>>);
+pub(crate) struct Uses(Mutex<HashMap<(UserName, Uuid), Use>>);
 
 impl Uses {
     pub(crate) fn note(&self, login_id: Uuid, user: &UserName, now: OffsetDateTime) {
+        let key = (user.clone(), login_id);
         let mut uses = self.0.lock();
-        if let Some(known) = uses.get_mut(&login_id) {
+        if let Some(known) = uses.get_mut(&key) {
             known.last = known.last.max(now);
         } else if uses.len() < MOST {
-            uses.insert(login_id, Use { user: user.clone(), last: now, written: None });
+            uses.insert(key, Use { last: now, written: None });
         }
     }
 
     /// When a login was in use, unless that is longer ago than what is written down says.
-    pub(crate) fn last(&self, login_id: Uuid) -> Option<OffsetDateTime> {
-        self.0.lock().get(&login_id).map(|known| known.last)
+    pub(crate) fn last(&self, login_id: Uuid, user: &UserName) -> Option<OffsetDateTime> {
+        self.0.lock().get(&(user.clone(), login_id)).map(|known| known.last)
     }
 
     /// What is to be written down now. What was, and is out of use since, is forgotten.
@@ -55,20 +56,20 @@ impl Uses {
                 let quiet = now - known.last >= KEPT_TO && known.written != Some(known.last);
                 quiet || known.written.is_none_or(|written| known.last - written >= KEPT_TO)
             })
-            .map(|(id, known)| Due { user: known.user.clone(), login_id: *id, last: known.last })
+            .map(|((user, id), known)| Due { user: user.clone(), login_id: *id, last: known.last })
             .collect()
     }
 
     /// This is written down of a login.
-    pub(crate) fn written(&self, login_id: Uuid, at: OffsetDateTime) {
-        if let Some(known) = self.0.lock().get_mut(&login_id) {
+    pub(crate) fn written(&self, login_id: Uuid, user: &UserName, at: OffsetDateTime) {
+        if let Some(known) = self.0.lock().get_mut(&(user.clone(), login_id)) {
             known.written = Some(at);
         }
     }
 
-    /// A login is over.
-    pub(crate) fn forget(&self, login_id: Uuid) {
-        self.0.lock().remove(&login_id);
+    /// A login is over, or its user has no such one.
+    pub(crate) fn forget(&self, login_id: Uuid, user: &UserName) {
+        self.0.lock().remove(&(user.clone(), login_id));
     }
 }
 
@@ -90,18 +91,31 @@ mod tests {
                 uses.note(id, &user, now);
             }
             for due in uses.due(now) {
-                uses.written(due.login_id, due.last);
+                uses.written(due.login_id, &due.user, due.last);
                 writes += 1;
             }
         }
         assert_eq!(writes, 2, "at the beginning, and five minutes later");
         let end = start + time::Duration::seconds(599);
-        assert_eq!(uses.last(id), Some(end));
+        assert_eq!(uses.last(id, &user), Some(end));
         // The last use is not lost when nothing follows it; then the login is forgotten here.
         let later = end + KEPT_TO;
-        assert_eq!(uses.due(later), [Due { user, login_id: id, last: end }]);
-        uses.written(id, end);
-        assert!(uses.due(later).is_empty() && uses.last(id).is_none());
+        assert_eq!(uses.due(later), [Due { user: user.clone(), login_id: id, last: end }]);
+        uses.written(id, &user, end);
+        assert!(uses.due(later).is_empty() && uses.last(id, &user).is_none());
+    }
+
+    #[test]
+    fn a_use_under_another_users_name_says_nothing_of_a_login() {
+        let (uses, id) = (Uses::default(), Uuid::from_u128(1));
+        let (alice, bob) = (UserName::new("alice").unwrap(), UserName::new("bob").unwrap());
+        let now = datetime!(2026-01-01 12:00:00 UTC);
+        let later = now + time::Duration::minutes(1);
+        uses.note(id, &alice, now);
+        uses.note(id, &bob, later);
+        assert_eq!((uses.last(id, &alice), uses.last(id, &bob)), (Some(now), Some(later)));
+        uses.forget(id, &bob);
+        assert_eq!((uses.last(id, &alice), uses.last(id, &bob)), (Some(now), None));
     }
 
     #[test]

@@ -104,14 +104,14 @@ impl Resources {
         })
     }
 
-    /// Reads a document for a caller who may do all of this with its kind. No other is taken apart.
+    /// Reads a document for a caller who may do all of this with its kind, and gives what it was judged as. No other is taken apart.
     pub(crate) async fn document(
         &self,
         caller: &Caller,
         method: &'static str,
         verbs: &[Verb],
         text: String,
-    ) -> Result<Document, Status> {
+    ) -> Result<(Document, Verb), Status> {
         let claimed = claimed_kind(&text);
         // Without a kind that can be told at a glance, only a caller who may write every kind may write it.
         let kinds = claimed.as_ref().map_or(KINDS.as_slice(), std::slice::from_ref);
@@ -127,7 +127,7 @@ impl Resources {
             let (kind, name) = (document.kind(), document.name());
             let verb = self.verb_of(verbs, kind, &name).await?;
             self.gate.allow_document(caller, method, verb, (kind, &name)).await?;
-            return Ok(document);
+            return Ok((document, verb));
         }
         let status = Status::invalid_argument(
             "the document is of another kind than its line \"kind:\" says; write that line once, at the beginning",
@@ -180,7 +180,7 @@ impl Resources {
                 (code, op(&name, &record, role.expires, write).map_err(failed)?, record.yaml)
             }
             Document::Lock(lock) => {
-                if !matches!(write, Write::Replace) {
+                if !matches!(write, Write::Replace | Write::Anew) {
                     self.check_target(&lock.target, now).await?;
                 }
                 let code = if exists { Code::LockUpdated } else { Code::LockCreated };
@@ -217,7 +217,12 @@ impl Resources {
             true => backend.transact_urgent(vec![op], now).await,
             false => backend.transact(vec![op], now).await,
         };
-        let revisions = revisions.map_err(failed)?;
+        let revisions = revisions.map_err(|error| match (write, error) {
+            (Write::Anew, StoreError::Exists { key }) => Status::aborted(format!(
+                "{key} was made at the same moment by another call; look at it, and try again"
+            )),
+            (_, error) => failed(error),
+        })?;
         self.policy.refresh_after(kind).await?;
         let event = caller
             .event(code)

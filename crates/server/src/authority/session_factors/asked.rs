@@ -122,7 +122,7 @@ impl SessionFactors {
     }
 
     /// Asks for a factor, unless nothing demands one or it is proven already. What a login asks for while a challenge of its own is
-    /// open joins it.
+    /// open joins it; what a proxy asks for joins only what the same proxy has asked for.
     pub(crate) async fn begin(
         &self,
         asker: &Asker<'_>,
@@ -147,6 +147,7 @@ impl SessionFactors {
             address: asker.address.to_canonical(),
             factor: needed.rule.factor,
             all: needed.all,
+            proxy: asker.proxy.clone(),
         };
         // Those that come at once find what the first of them has opened.
         let _turn = self.turns.take(&own.login.to_string()).await?;
@@ -341,7 +342,7 @@ impl SessionFactors {
         let opened = self.challenges.opened(purpose, asking, now)?;
         let begun = self.store.backend().transact(vec![opened.step.clone()], now).await;
         begun.map_err(|error| storage(&error))?;
-        self.journal.note_caused(asker.caller, event, "").await?;
+        self.journal.note_caused(asker.caller, event, own.user.as_str()).await?;
         let open = Open { id: opened.id, code, expires: opened.expires };
         self.pending.put(tuple.clone(), open.clone(), now);
         Ok(open)
@@ -390,7 +391,12 @@ impl SessionFactors {
                 None => event,
             }
         };
-        self.challenges.prove_code(asker.caller, event, &stored, &own.user, &otp, now).await?;
+        let proven = self.challenges.prove_code(asker.caller, event, &stored, &own.user, &otp, now).await;
+        proven.map_err(|status| match status.code() {
+            // Programs and proxies take it for a caller whose certificate is refused, and would not let the person type another code.
+            tonic::Code::Unauthenticated => Status::permission_denied(status.message()),
+            _ => status,
+        })?;
         let stored = self.asked(asker.caller, &own, id, now).await?;
         Ok(state_of(&stored.value))
     }

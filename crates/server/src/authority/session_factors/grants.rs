@@ -107,7 +107,10 @@ impl Grants {
         let kept = self.kept.lock();
         let own = kept.get(&login).map(Vec::as_slice).unwrap_or_default();
         own.iter()
-            .filter_map(|grant| Some((grant.clone(), grant.serves(user, address, demand, now)?)))
+            .filter_map(|grant| {
+                let until = grant.serves(user, address, demand, now)?;
+                Some((grant.clone(), until))
+            })
             .collect()
     }
 

@@ -20,6 +20,8 @@ pub(super) struct Tuple {
     pub(super) factor: SessionFactor,
     /// It is for all sessions.
     pub(super) all: bool,
+    /// The proxy that asks. A proxy can leave a challenge that it knows unproven or spend its codes, so that it gets none of the user's own.
+    pub(super) proxy: Option<String>,
 }
 
 /// A challenge as those are told who join it.

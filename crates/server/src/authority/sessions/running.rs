@@ -227,12 +227,16 @@ impl LiveSessions {
                                 Ok(message) => message,
                                 Err(error) => return Err(Over::Refused(error.into())),
                             };
-                            let now = OffsetDateTime::now_utc();
-                            for told in &message.put {
-                                sessions.logins.in_session(&told.login_id, &told.user, now);
-                            }
+                            let logins = message.put.iter().map(|told| (told.login_id.clone(), told.user.clone()));
+                            let logins: Vec<_> = logins.collect();
                             match sessions.live.take(&host, call, message) {
-                                Ok(true) => {}
+                                // What is refused of a host keeps no login from ending.
+                                Ok(true) => {
+                                    let now = OffsetDateTime::now_utc();
+                                    for (login_id, user) in &logins {
+                                        sessions.logins.in_session(login_id, user, now);
+                                    }
+                                }
                                 Ok(false) => {
                                     let status = Status::aborted("another call of this host has taken over");
                                     return Err(Over::Refused(status));

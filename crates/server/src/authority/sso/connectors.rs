@@ -132,7 +132,7 @@ impl Connectors {
         // None is admitted by what the document said before.
         let _changing = self.identities.change().await;
         let is_meant = match write {
-            Write::Create => false,
+            Write::Create | Write::Anew => false,
             Write::Replace => true,
             Write::Update(revision) => before.as_ref().is_some_and(|before| before.revision == revision),
         };

@@ -160,6 +160,9 @@ pub(crate) enum SsoError {
     Changed,
 
     // Ourselves.
+    /// What the authority itself keeps could not be read or written while it asked.
+    #[error("the authority's own state failed while the provider was asked: {problem}")]
+    State { problem: String },
     /// No randomness.
     #[error("the system has no randomness to give")]
     NoRandomness,
@@ -192,6 +195,7 @@ impl SsoError {
             Self::NotAwaited => "not_awaited",
             Self::OtherBrowser => "other_browser",
             Self::Changed => "connector_changed",
+            Self::State { .. } => "own_state",
             Self::NoRandomness => "no_randomness",
         }
     }

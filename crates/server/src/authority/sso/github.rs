@@ -4,6 +4,8 @@
 //! connector's organisations, its teams, and its addresses where the connector looks at them. The token is not kept, and GitHub is
 //! told to forget it.
 
+use std::time::Duration;
+
 use data_encoding::BASE64;
 use http::header::LINK;
 use http::{HeaderMap, Method, StatusCode};
@@ -23,6 +25,10 @@ const ANSWER_BYTES: usize = 1024 * 1024;
 /// Teams on a page, the most that GitHub gives, and pages that are read: more teams than values of a claim that are looked at.
 const PAGE: usize = 100;
 const PAGES: usize = MAX_VALUES / PAGE;
+/// How long GitHub may take over all that it is asked of one person.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Roles in an organisation by which an account is a member of it: one who pays its bills is none.
+const MEMBERS: [&str; 2] = ["member", "admin"];
 /// What GitHub says of organisations that have single sign-on of their own.
 const SSO: &str = "x-github-sso";
 const HEADERS: [(&str, &str); 2] =
@@ -67,11 +73,15 @@ impl<'c> Hub<'c> {
         verifier: &str,
         redirect_url: &str,
     ) -> Result<Claims, SsoError> {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
         let token = self.redeem(code, verifier, redirect_url).await?;
         let bearer = Zeroizing::new(format!("Bearer {}", *token));
-        let claims = self.person(&bearer).await;
+        let claims = tokio::time::timeout_at(deadline, self.person(&bearer)).await;
         self.forget(&token).await;
-        claims
+        claims.unwrap_or_else(|_| {
+            let reason = format!("not all that was asked came within {} s", PATIENCE.as_secs());
+            Err(SsoError::Unreadable { what: "the API", url: said(&self.github.api), reason })
+        })
     }
 
     async fn redeem(
@@ -184,7 +194,9 @@ impl<'c> Hub<'c> {
             let reason = format!("it is not about the organisation {name}");
             return Err(SsoError::Unreadable { what: WHAT, url: said(&url), reason });
         };
-        Ok(Some(Organization { name, id }))
+        let role = members.get("role").and_then(Value::as_str);
+        let is_member = role.is_some_and(|role| MEMBERS.contains(&role));
+        Ok(is_member.then_some(Organization { name, id }))
     }
 
     /// The person's teams in these organisations, by name and by id.
@@ -209,6 +221,9 @@ impl<'c> Hub<'c> {
             let unreadable = |reason: String| SsoError::Unreadable { what: WHAT, url: said(&url), reason };
             let found: Vec<Value> = serde_json::from_slice(&answer.body)
                 .map_err(|error| unreadable(format!("it is no list ({error})")))?;
+            if found.len() > PAGE {
+                return Err(unreadable(format!("it has more than the {PAGE} teams that were asked for")));
+            }
             for team in &found {
                 let of = team.get("organization").and_then(|one| one.get("id")).and_then(Value::as_u64);
                 let Some(organization) = organizations.iter().find(|one| Some(one.id) == of) else {

@@ -58,6 +58,8 @@ struct Kept {
 pub(super) struct Tokens {
     id_token: Option<Zeroizing<String>>,
     access_token: Option<Zeroizing<String>>,
+    /// Whether there was an access token, be it of a type that is not used.
+    granted: bool,
     pub(super) refresh_token: Option<Zeroizing<String>>,
 }
 
@@ -292,6 +294,12 @@ impl Remote {
         before: Claims,
         now: OffsetDateTime,
     ) -> Result<Claims, SsoError> {
+        let discovery = self.discovery(now).await?;
+        // RFC 6749 §5.1. Not looked at before, so that a refresh token beside it is kept all the same.
+        if !tokens.granted {
+            let (url, reason) = (said(&discovery.token_endpoint), "it has no access_token".to_owned());
+            return Err(SsoError::Unreadable { what: TOKENS, url, reason });
+        }
         let mut token = None;
         if let Some(id_token) = &tokens.id_token {
             let verify = |provider: &Provider, keys: &KeySet| {
@@ -304,7 +312,6 @@ impl Remote {
             }
             token = Some(claims);
         }
-        let discovery = self.discovery(now).await?;
         let userinfo = match (&discovery.userinfo_endpoint, &tokens.access_token) {
             (Some(url), Some(access)) => Some(self.userinfo(url, access, &before.identity.subject).await?),
             _ => None,
@@ -332,6 +339,10 @@ impl Remote {
             return Err(refused(TOKENS, url, &answer));
         }
         let members = object(TOKENS, url, &answer.body)?;
+        // Some providers refuse with the status 200.
+        if members.get("error").is_some_and(|error| !error.is_null()) {
+            return Err(refused(TOKENS, url, &answer));
+        }
         let text = |name: &str| {
             members.get(name).and_then(Value::as_str).map(|text| Zeroizing::new(text.to_owned()))
         };
@@ -339,8 +350,9 @@ impl Remote {
         let bearer = text("token_type").is_some_and(|kind| kind.eq_ignore_ascii_case("bearer"));
         let access_token =
             text("access_token").filter(|token| bearer && token.bytes().all(|byte| byte.is_ascii_graphic()));
+        let granted = text("access_token").is_some_and(|token| !token.is_empty());
         let refresh_token = text("refresh_token").filter(|token| (1..=TOKEN_BYTES).contains(&token.len()));
-        Ok(Tokens { id_token: text("id_token"), access_token, refresh_token })
+        Ok(Tokens { id_token: text("id_token"), access_token, granted, refresh_token })
     }
 
     /// Core §5.3: it counts for the subject of the ID token alone.

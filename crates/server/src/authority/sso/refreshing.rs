@@ -85,7 +85,9 @@ impl Connectors {
         places: &mut Places,
         now: OffsetDateTime,
     ) -> Result<(), Status> {
-        let all = every::<RefreshRecord>(&self.store, now).await.map_err(|error| storage(&error))?;
+        let mut all = every::<RefreshRecord>(&self.store, now).await.map_err(|error| storage(&error))?;
+        // Who has waited longest is asked about first: where places are few, none waits for ever.
+        all.sort_unstable_by_key(|due| due.value.next);
         for due in all {
             let rests = due.value.next > now || due.value.asked_until.is_some_and(|until| until > now);
             if rests {
@@ -144,7 +146,19 @@ impl Connectors {
             Err(status) => return Err(Failure::State(status)),
         };
         let Some(refresh) = remote.connector().refresh else { return self.forget(&due, now).await };
-        match self.outcome(&remote, &due.name, now).await? {
+        let outcome = match self.outcome(&remote, &due.name, now).await {
+            // What this authority could not read or keep was no answer either: else a login would stand by it past its grace.
+            Err(Failure::State(status)) => {
+                let left = self.store.get::<RefreshRecord>(&due.name, now).await;
+                if left.map_err(|error| state(&error))?.is_none() {
+                    // A logout meanwhile has removed what the provider was asked by.
+                    return Ok(());
+                }
+                Outcome::Unanswered(SsoError::State { problem: status.message().to_owned() })
+            }
+            outcome => outcome?,
+        };
+        match outcome {
             Outcome::Stands => self.comes_again(&due, None, next(refresh, now), now).await,
             Outcome::Over(why) => self.end(&remote, &login, &why, now).await,
             Outcome::Unanswered(error) => self.unanswered(&remote, refresh, &due, &login, &error, now).await,

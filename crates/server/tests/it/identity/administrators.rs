@@ -114,9 +114,11 @@ async fn every_change_of_a_document_wants_a_proof_but_to_lock_and_to_void_a_toke
         "node" => document(kind, "dev", "{address: '192.0.2.1:22'}")
             .replace("kind: node", "kind: node\nsub_kind: openssh"),
         "db" => document(kind, "dev", "{address: '192.0.2.1:5432'}"),
+        "login_rule" => document(kind, "dev", "{then: deny, when: 'context.user == \"mallory\"'}"),
         other => document(other, "dev", "{uri: 'tcp://192.0.2.1:80'}"),
     };
-    let kinds = ["app", "db", "github", "gitlab", "node", "oidc", "role", "session_policy", "user"];
+    let kinds =
+        ["app", "db", "github", "gitlab", "login_rule", "node", "oidc", "role", "session_policy", "user"];
     // The list of kinds is whole: it is what the authority says.
     let unknown = v1::ListResourcesRequest { kind: "nothing".to_owned(), ..Default::default() };
     let said = local.list_resources(unknown).await.unwrap_err().message().to_owned();

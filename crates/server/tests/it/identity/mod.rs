@@ -387,7 +387,7 @@ pub(crate) async fn as_people(cluster: &Cluster) {
     let request = v1::ChangePasswordRequest {
         old_password: PASSWORD.to_owned(),
         new_password: CHANGED.to_owned(),
-        proof: proof(Proof::RecoveryCode(codes[3].clone())),
+        proof: proof(Proof::RecoveryCode(codes[4].clone())),
     };
     client.change_password(request).await.unwrap();
 

@@ -251,7 +251,8 @@ async fn a_lock_ends_what_was_proven_before() {
     assert_eq!(locked.code(), Code::PermissionDenied, "{locked:?}");
 }
 
-/// Fifty at once are one challenge, also where proxies ask for stock clients beside; what a page has shown takes nothing more.
+/// Fifty at once are one challenge, and what a proxy asks for beside, for stock clients, is one of its own; what a page has shown takes
+/// nothing more.
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_a_login_asks_for_at_once_is_one_challenge() {
     let (cluster, alice) = scene("require_session_mfa: yes").await;
@@ -275,15 +276,23 @@ async fn whatever_a_login_asks_for_at_once_is_one_challenge() {
                     proxy.begin_for(request).await
                 }
             };
-            asked.unwrap().into_inner()
+            (number % 2 == 0, asked.unwrap().into_inner())
         });
     }
-    let asked = asking.join_all().await;
+    let (own, by_proxy): (Vec<_>, Vec<_>) = asking.join_all().await.into_iter().partition(|(own, _)| *own);
+    let [asked, by_proxy] =
+        [own, by_proxy].map(|all| all.into_iter().map(|(_, one)| one).collect::<Vec<_>>());
     let ids: std::collections::BTreeSet<String> =
         asked.iter().map(|asked| asked.page.as_ref().unwrap().challenge.clone()).collect();
     assert_eq!(ids.len(), 1, "{ids:?}");
     assert_eq!(asked.iter().filter(|asked| !asked.joined).count(), 1);
     assert!(asked.iter().all(|one| one.code == asked[0].code && one.passkeys && !one.codes));
+    let of_proxy: std::collections::BTreeSet<String> =
+        by_proxy.iter().map(|asked| asked.page.as_ref().unwrap().challenge.clone()).collect();
+    assert!(
+        of_proxy.len() == 1 && of_proxy.is_disjoint(&ids),
+        "a proxy learns of none of the user's: {of_proxy:?}"
+    );
     assert_eq!(
         bench
             .events("SP1014I", "alice")
@@ -291,7 +300,7 @@ async fn whatever_a_login_asks_for_at_once_is_one_challenge() {
             .iter()
             .filter(|event| event["fields"]["purpose"] == "session")
             .count(),
-        1
+        2
     );
 
     let id = ids.into_iter().next().unwrap();
@@ -383,30 +392,36 @@ async fn codes_prove_it_in_the_terminal_and_through_a_proxy() {
     let id = asked.page.unwrap().challenge;
     let prove = |otp: &str| v1::ProveSessionFactorRequest { challenge: id.clone(), otp: otp.to_owned() };
     let wrong = sessions(&alice).await.prove(prove("000000")).await.unwrap_err();
-    assert_eq!(wrong.code(), Code::Unauthenticated, "{wrong:?}");
+    assert_eq!(wrong.code(), Code::PermissionDenied, "the person may type another: {wrong:?}");
     let proven = sessions(&alice).await.prove(prove(&codes[0])).await.unwrap().into_inner();
     assert_eq!(proven.state, "proven");
     assert!(bench.check(&alice, "127.0.0.1", web_1()).await.satisfied);
 
+    // One after another, and more than may be open at once: what is proven takes no place.
     let (wiki, mut proxy) = (to("app", "wiki", "", ""), bench.factors_of_sessions());
-    let address = "192.0.2.7".to_owned();
-    let request = v1::BeginSessionFactorForRequest {
-        certificate: shown(&alice),
-        address: address.clone(),
-        target: Some(wiki.clone()),
-    };
-    let challenge = proxy.begin_for(request).await.unwrap().into_inner().page.unwrap().challenge;
-    let request = v1::ProveSessionFactorForRequest {
-        challenge,
-        certificate: shown(&alice),
-        address,
-        otp: codes[1].clone(),
-    };
-    assert_eq!(proxy.prove_for(request).await.unwrap().into_inner().state, "proven");
-    assert!(bench.check(&alice, "192.0.2.7", wiki.clone()).await.satisfied);
+    for (number, code) in codes[1..7].iter().enumerate() {
+        let address = format!("192.0.2.{number}");
+        let request = v1::BeginSessionFactorForRequest {
+            certificate: shown(&alice),
+            address: address.clone(),
+            target: Some(wiki.clone()),
+        };
+        let challenge = proxy.begin_for(request).await.unwrap().into_inner().page.unwrap().challenge;
+        let request = v1::ProveSessionFactorForRequest {
+            challenge,
+            certificate: shown(&alice),
+            address: address.clone(),
+            otp: code.clone(),
+        };
+        assert_eq!(proxy.prove_for(request).await.unwrap().into_inner().state, "proven");
+        assert!(bench.check(&alice, &address, wiki.clone()).await.satisfied);
+    }
     assert!(!bench.check(&alice, "127.0.0.1", wiki).await.satisfied, "it was asked for from elsewhere");
+    let proven = bench.events("SP1015I", "alice").await;
     assert!(
-        bench.events("SP1015I", "alice").await.iter().any(|event| event["fields"]["proxy"] == "proxy:pages")
+        proven.iter().any(|event| event["fields"]["proxy"] == "proxy:pages"
+            && event["fields"]["sessions"][0] == "application wiki"),
+        "{proven:?}"
     );
 }
 

@@ -43,6 +43,7 @@ async fn of_a_hostile_provider_comes_no_login_and_no_wait() {
         ("/token", Reply::Json(200, json!([])), "bad_answer"),
         ("/token", Reply::Json(200, json!({ "access_token": "a", "token_type": "Bearer" })), "bad_answer"),
         ("/token", Reply::Json(200, json!({ "id_token": "a.b.c" })), "malformed"),
+        ("/token", Reply::Json(200, json!({ "error": "e", "id_token": "a.b.c" })), "refused_by_provider"),
         ("/token", long("200 OK", 300 * 1024), "not_reached"),
         ("/token", long("400 Bad Request", 300 * 1024), "bad_answer"),
         ("/token", raw("not HTTP at all\r\n\r\n"), "not_reached"),

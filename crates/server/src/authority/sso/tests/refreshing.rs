@@ -86,10 +86,10 @@ async fn a_login_is_asked_about_at_the_interval_by_the_newest_token_and_not_betw
 
 #[tokio::test]
 async fn what_a_provider_says_again_counts_and_what_it_leaves_out_stays() {
-    // Where the groups were; which parts come again; and whether that says that they are gone.
+    // Where the groups were; which parts come again; and whether that says that they are gone. Without an access token it says nothing.
     let cases = [
         ("token", true, true, true),
-        ("token", true, false, true),
+        ("token", true, false, false),
         ("token", false, true, false),
         ("token", false, false, false),
         ("userinfo", true, true, true),
@@ -97,7 +97,7 @@ async fn what_a_provider_says_again_counts_and_what_it_leaves_out_stays() {
         ("userinfo", false, true, true),
         ("userinfo", false, false, false),
         ("both", true, true, true),
-        ("both", true, false, true),
+        ("both", true, false, false),
         ("both", false, true, true),
         ("both", false, false, false),
     ];
@@ -127,6 +127,9 @@ async fn what_a_provider_says_again_counts_and_what_it_leaves_out_stays() {
         let expected = if gone { &["auditor"][..] } else { &["access", "auditor"] };
         assert_eq!(site.roles_of_alice(), expected, "{told}");
         assert_eq!(site.login_ended(id), gone, "{told}");
+        if let Some(due) = site.due(id).await {
+            assert_eq!(due.value.failing_since.is_none(), access_token, "{told}");
+        }
     }
 }
 
@@ -174,6 +177,11 @@ async fn a_session_that_the_provider_ended_ends_its_login_and_no_other() {
         assert!(site.login_ended(id), "{error}");
         site.idp.is_itself();
     }
+    let id = site.opens().await;
+    site.idp.replies("/token", Reply::Json(200, json!({ "error": "invalid_grant" })));
+    site.asks(id, now()).await;
+    assert!(site.login_ended(id), "a refusal with the status 200");
+    site.idp.is_itself();
     // Its token is about another person.
     let id = site.opens().await;
     site.at_the_provider("2", "alice", &["ops-eu"]);
@@ -189,6 +197,8 @@ async fn a_provider_that_gives_no_answer_is_waited_for_as_long_as_the_grace_and_
         ("/token", Reply::Json(500, json!({ "error": "server_error" }))),
         ("/token", Reply::Json(429, json!({}))),
         ("/token", Reply::Json(401, json!({ "error": "invalid_client" }))),
+        ("/token", Reply::Json(200, json!({ "error": "server_error", "access_token": "a" }))),
+        ("/token", Reply::Json(200, json!({ "token_type": "Bearer" }))),
         ("/token", raw("HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n")),
         ("/token", raw("")),
         ("/userinfo", Reply::Json(500, json!({}))),

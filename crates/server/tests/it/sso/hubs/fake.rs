@@ -21,7 +21,7 @@ const CLIENT: &str = "Iv1.8a61f9b3a7aba766";
 pub(super) struct Account {
     pub(super) id: Value,
     pub(super) login: String,
-    /// Organisations by name, with their ids and the state of the membership.
+    /// Organisations by name, with their ids and the state of the membership; `billing_manager` is an active one of that role.
     pub(super) organizations: Vec<(&'static str, u64, &'static str)>,
     /// Teams: the organisation's id and name, the slug, the id.
     pub(super) teams: Vec<(u64, &'static str, String, u64)>,
@@ -274,10 +274,16 @@ fn api(state: &mut State, method: &str, path: &str, request: &Request) -> Answer
     if let Some(name) = path.strip_prefix("/user/memberships/orgs/") {
         let found = account.organizations.iter().find(|(known, ..)| known.eq_ignore_ascii_case(name));
         return match found {
-            Some((name, id, member)) if has("read:org") => answer(
-                200,
-                &json!({ "state": member, "role": "member", "organization": { "login": name, "id": id } }),
-            ),
+            Some((name, id, member)) if has("read:org") => {
+                let (member, role) = match *member {
+                    "billing_manager" => ("active", "billing_manager"),
+                    other => (other, "member"),
+                };
+                answer(
+                    200,
+                    &json!({ "state": member, "role": role, "organization": { "login": name, "id": id } }),
+                )
+            }
             _ => missing(),
         };
     }

@@ -82,6 +82,9 @@ async fn a_persons_teams_at_github_are_roles_here_on_whichever_page_they_are() {
     octo.organizations = vec![("Acme", 5, "pending")];
     octo.teams = vec![(5, "Acme", "ops".to_owned(), 77)];
     site.hub.has("invited", octo.clone());
+    // Pays the bills, and is no member.
+    octo.organizations = vec![("Acme", 5, "billing_manager")];
+    site.hub.has("payer", octo.clone());
     octo.organizations.clear();
     site.hub.has("stranger", octo);
     let pages = Pages::of(&site.cluster).await;
@@ -90,7 +93,7 @@ async fn a_persons_teams_at_github_are_roles_here_on_whichever_page_they_are() {
     assert_eq!(user.name, "octo-cat");
     let team_pages = site.hub.asked().iter().filter(|asked| asked.ends_with("/user/teams")).count();
     assert_eq!(team_pages, 3);
-    for person in ["mallory", "invited", "stranger"] {
+    for person in ["mallory", "invited", "payer", "stranger"] {
         let status = site.log_in(&pages, person).await.map(drop).unwrap_err();
         assert!(is(&status, Code::PermissionDenied, "gives you no role here"), "{person}: {status:?}");
     }
@@ -139,7 +142,7 @@ async fn what_github_does_not_say_is_told_plainly_and_taken_for_no_absence() {
         |text: &str| json!({ "message": text, "documentation_url": "https://docs.github.com/rest" });
     let required =
         "x-github-sso: required; url=https://github.com/orgs/acme/sso?authorization_request=AZSCK\r\n";
-    let cases: [(&str, u16, &str, Value, &str); 12] = [
+    let cases: [(&str, u16, &str, Value, &str); 13] = [
         (
             membership,
             403,
@@ -165,6 +168,7 @@ async fn what_github_does_not_say_is_told_plainly_and_taken_for_no_absence() {
         (membership, 302, "location: http://127.0.0.1:1/\r\n", json!({}), "bad_answer"),
         ("/api/v3/user/teams", 500, "", json!({}), "bad_answer"),
         ("/api/v3/user/teams", 200, "", json!({ "teams": [] }), "bad_answer"),
+        ("/api/v3/user/teams", 200, "", json!(vec![json!({}); 101]), "bad_answer"),
         (
             "/api/v3/user/teams",
             200,

@@ -43,4 +43,9 @@ async fn a_client_whose_name_asks_for_it_is_asked_for_a_second_factor_and_no_oth
     let ran = ssh("mfa", &none).output().await.unwrap();
     assert!(text(&ran.stderr).contains("Permission denied"), "{}", text(&ran.stderr));
     assert_eq!(stand.nodes.typed.lock().len(), 2);
+    // Who is wrong again and again has to connect anew.
+    std::fs::write(&askpass, "#!/bin/sh\necho wrong\n").unwrap();
+    let ran = ssh("mfa", &["-oBatchMode=no"]).output().await.unwrap();
+    assert!(text(&ran.stderr).contains("Permission denied"), "{}", text(&ran.stderr));
+    assert_eq!(stand.nodes.typed.lock().len(), 2 + 5);
 }
