@@ -99,6 +99,8 @@ export const text = {
       'add-factor': 'Confirm a new factor',
       'remove-factor': 'Confirm the removal of a factor',
       'recovery-codes': 'Confirm new recovery codes',
+      session: 'Confirm new sessions',
+      administer: 'Confirm administration',
     } as Readonly<Record<string, string>>,
     otherTitle: 'Confirm a request',
     leads: {
@@ -107,6 +109,9 @@ export const text = {
       'remove-factor': 'A program asks to remove one of your factors. It can no longer be used to log in as you from then on.',
       'recovery-codes':
         'A program asks for ten new recovery codes. Each of them can stand in once for your other factors, and the former codes stop working.',
+      session: 'A program wants to open the sessions that are listed here, as you.',
+      administer:
+        'A program wants to change the cluster with your rights. For five minutes, what it does from there is not asked for again.',
     } as Readonly<Record<string, string>>,
     otherLead: 'A program asks you to prove that you are you. What it asks for is listed here.',
     warning: 'Go on only if you started this yourself, just now, in your own terminal.',

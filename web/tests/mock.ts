@@ -225,7 +225,7 @@ const HANDLERS: { [N in Name]: (request: Calls[N]['request'], mock: Mock) => Ans
     described(id, mock, {
       cluster: CLUSTER,
       user: 'alice',
-      purpose: ['remove-factor', 'recovery-codes'].find((purpose) => id.startsWith(purpose)) ?? 'add-factor',
+      purpose: ['remove-factor', 'recovery-codes', 'session', 'administer'].find((purpose) => id.startsWith(purpose)) ?? 'add-factor',
       details: [
         { label: 'Kind', value: 'passkey' },
         { label: 'Name', value: 'blue key' },

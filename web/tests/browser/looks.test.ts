@@ -63,6 +63,8 @@ const STATES: State[] = [
   { name: 'approve', path: '/approve#approve-1', heading: 'Confirm a new factor' },
   { name: 'approve-removal', path: '/approve#remove-factor-1', heading: 'Confirm the removal of a factor' },
   { name: 'approve-codes', path: '/approve#recovery-codes-1', heading: 'Confirm new recovery codes' },
+  { name: 'approve-session', path: '/approve#session-1', heading: 'Confirm new sessions' },
+  { name: 'approve-administer', path: '/approve#administer-1', heading: 'Confirm administration' },
   {
     name: 'approve-otp',
     path: '/approve#onlyotp-1',
