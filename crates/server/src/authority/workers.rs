@@ -8,9 +8,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
-/// Of work that stands back: a tenth of the weight of what does not (sched(7)).
-const NICE: i32 = 10;
-
 type Job = Box<dyn FnOnce() + Send>;
 
 /// The work was not done: it panicked, or the threads are gone.
@@ -27,27 +24,11 @@ pub(crate) struct Workers {
 impl Workers {
     /// Starts them. Of what is asked for, `waiting` may wait for a thread; who asks beyond that waits to be let in.
     pub(crate) fn new(name: &str, threads: usize, waiting: usize) -> io::Result<Self> {
-        Self::start(name, threads, waiting, || {})
-    }
-
-    /// As [`Self::new`], for work that takes much of the processors: while other threads want them, it gets little. Where the
-    /// system refuses that, the work is done all the same.
-    pub(crate) fn standing_back(name: &str, threads: usize, waiting: usize) -> io::Result<Self> {
-        Self::start(name, threads, waiting, || {
-            // Linux takes this for the thread that asks, not for its process (setpriority(2), "C library/kernel differences").
-            if rustix::process::getpriority_process(None).is_ok_and(|nice| nice < NICE) {
-                let _ = rustix::process::setpriority_process(None, NICE);
-            }
-        })
-    }
-
-    fn start(name: &str, threads: usize, waiting: usize, first: fn()) -> io::Result<Self> {
         let (jobs, queue) = mpsc::channel::<Job>(waiting);
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..threads {
             let queue = Arc::clone(&queue);
             std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-                first();
                 loop {
                     // Who has the queue waits in it for the next piece of work; the others wait for the queue.
                     let next = queue.lock().blocking_recv();
@@ -85,12 +66,6 @@ mod tests {
         let workers = Workers::new("test", 1, 1).unwrap();
         assert_eq!(workers.run(|| 1).await, Ok(1));
         assert_eq!(workers.run(|| -> u8 { panic!("on purpose") }).await, Err(NotDone));
-        let nice = || rustix::process::getpriority_process(None).unwrap();
-        let ours = nice();
-        assert_eq!(workers.run(nice).await, Ok(ours));
-        let behind = Workers::standing_back("test", 1, 1).unwrap();
-        assert_eq!(behind.run(nice).await, Ok(ours.max(NICE)));
-        assert_eq!(nice(), ours, "this thread is as it was");
         assert_eq!(
             workers.run(|| std::thread::current().name().map(str::to_owned)).await,
             Ok(Some("test".to_owned()))

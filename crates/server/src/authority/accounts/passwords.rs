@@ -27,8 +27,8 @@ pub(crate) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS)
 }
 
-/// Hashes on threads of their own, as many as the machine has processors and 16 at the most. They stand back behind every other
-/// thread: a flood of logins takes the time that sessions leave over.
+/// Hashes on threads of their own, as many as the machine has processors and 16 at the most. They have the priority of all others: with a
+/// tenth of their weight, a login beside other programs' work waited for longer than [`PATIENCE`].
 #[derive(Debug)]
 pub(crate) struct Pool {
     workers: Workers,
@@ -41,7 +41,7 @@ impl Pool {
     /// When the system gives no threads.
     pub(crate) fn new() -> std::io::Result<Self> {
         let threads = threads();
-        let workers = Workers::standing_back("password", threads, threads)?;
+        let workers = Workers::new("password", threads, threads)?;
         Ok(Self { workers, running: Semaphore::new(threads), waiting: Semaphore::new(WAITING) })
     }
 
