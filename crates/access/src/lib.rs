@@ -52,7 +52,9 @@ pub use newcomer::Bounds;
 pub use node::{Forwarding, Node, NodeKind, OpenSshServer, RecordInput, ServerTrust, SshOptions};
 pub use options::Options;
 pub use permit::{ApiPermit, DatabasePermit, Permit};
-pub use policy::login_rules::{LoginAsked, LoginDenied, LoginRuleError, LoginRules, RuleOutcome};
+pub use policy::login_rules::{
+    ConditionError, LoginAsked, LoginDenied, LoginRuleError, LoginRules, RuleOutcome,
+};
 pub use policy::{
     AccountError, DatabaseChoices, Decidable, Explanation, ForwardingSomewhere, JoinTarget, Merged, Policies,
     PolicyError, Question, SchemaError, Seeker,

@@ -4,9 +4,11 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
+use cedar_policy::entities_errors::EntitiesError;
 use cedar_policy::{
-    Authorizer, Context, Decision, Entities, Entity, EntityUid, Policy, PolicyId, PolicySet, Request,
-    RestrictedExpression, Schema, ValidationMode, Validator,
+    AuthorizationError, Authorizer, CedarSchemaError, Context, ContextCreationError, Decision, Entities,
+    Entity, EntityAttrEvaluationError, EntityUid, ExpressionConstructionError, ParseErrors, Policy, PolicyId,
+    PolicySet, Request, RequestValidationError, RestrictedExpression, Schema, ValidationMode, Validator,
 };
 use time::OffsetDateTime;
 
@@ -28,10 +30,50 @@ action \"login\" appliesTo {
 };
 ";
 
-static VALIDATOR: LazyLock<Result<Validator, String>> = LazyLock::new(|| {
-    let (schema, _) = Schema::from_cedarschema_str(SCHEMA).map_err(|error| error.to_string())?;
+static VALIDATOR: LazyLock<Result<Validator, Box<CedarSchemaError>>> = LazyLock::new(|| {
+    let (schema, _) = Schema::from_cedarschema_str(SCHEMA).map_err(Box::new)?;
     Ok(Validator::new(schema))
 });
+
+/// Why it cannot be told whether a login meets a condition.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct ConditionError(Box<ConditionFailure>);
+
+/// What Cedar does not take, of a login or of a condition.
+#[derive(Debug, thiserror::Error)]
+enum ConditionFailure {
+    /// What the login is called for Cedar.
+    #[error(transparent)]
+    Name(#[from] ParseErrors),
+    /// The traits of the user.
+    #[error(transparent)]
+    Traits(#[from] EntityAttrEvaluationError),
+    /// The user, as Cedar sees them.
+    #[error(transparent)]
+    User(#[from] EntitiesError),
+    /// What is known of the login.
+    #[error(transparent)]
+    Known(#[from] ContextCreationError),
+    /// What is known of it fits the schema of no login.
+    #[error(transparent)]
+    Request(#[from] RequestValidationError),
+    /// A value that Cedar does not make.
+    #[error(transparent)]
+    Value(#[from] ExpressionConstructionError),
+    /// The condition itself, such as a number in it that grows too large.
+    #[error(transparent)]
+    Evaluation(#[from] AuthorizationError),
+}
+
+impl<E> From<E> for ConditionError
+where
+    ConditionFailure: From<E>,
+{
+    fn from(error: E) -> Self {
+        Self(Box::new(error.into()))
+    }
+}
 
 /// A rule whose condition is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -71,14 +113,14 @@ pub struct LoginAsked<'a> {
 }
 
 /// What a rule came to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct RuleOutcome {
     /// The rule.
     pub rule: String,
     /// What it does to logins that meet its condition.
     pub then: Then,
     /// Whether this one does; or why that could not be told.
-    pub meets: Result<bool, String>,
+    pub meets: Result<bool, ConditionError>,
 }
 
 /// Why a login is refused.
@@ -132,15 +174,23 @@ impl LoginRules {
         self.0.iter().map(outcome).collect()
     }
 
+    /// Whether a login is let in: as [`Self::judge`] says of what the rules come to.
+    ///
+    /// # Errors
+    /// [`LoginDenied`].
+    pub fn admit(&self, asked: &LoginAsked<'_>, now: OffsetDateTime) -> Result<(), LoginDenied> {
+        self.judge(&self.outcomes(asked, now))
+    }
+
     /// Whether a login is let in: no rule denies it, and where rules allow, one does. A rule that cannot be evaluated denies, if that is
     /// what it is for, and allows nothing.
     ///
     /// # Errors
     /// [`LoginDenied`].
-    pub fn admit(&self, asked: &LoginAsked<'_>, now: OffsetDateTime) -> Result<(), LoginDenied> {
-        let outcomes = self.outcomes(asked, now);
-        let judged = || self.0.iter().map(|one| &one.rule).zip(&outcomes);
-        let denying = judged().find(|(rule, outcome)| rule.then == Then::Deny && outcome.meets != Ok(false));
+    pub fn judge(&self, outcomes: &[RuleOutcome]) -> Result<(), LoginDenied> {
+        let judged = || self.0.iter().map(|one| &one.rule).zip(outcomes);
+        let denying =
+            judged().find(|(rule, outcome)| rule.then == Then::Deny && !matches!(outcome.meets, Ok(false)));
         if let Some((rule, outcome)) = denying {
             let why = match (&outcome.meets, rule.message.as_str()) {
                 (Err(error), _) => format!("it could not be evaluated: {error}"),
@@ -154,7 +204,8 @@ impl LoginRules {
             .filter(|(rule, _)| rule.then == Then::Allow)
             .map(|(rule, _)| rule.name.as_str())
             .collect();
-        let allowed = judged().any(|(rule, outcome)| rule.then == Then::Allow && outcome.meets == Ok(true));
+        let allowed =
+            judged().any(|(rule, outcome)| rule.then == Then::Allow && matches!(outcome.meets, Ok(true)));
         if allowing.is_empty() || allowed {
             return Ok(());
         }
@@ -174,7 +225,7 @@ fn compile(rule: LoginRule) -> Result<Compiled, LoginRuleError> {
     let policy =
         Policy::parse(Some(PolicyId::new("rule")), text).map_err(|error| wrong(error.to_string()))?;
     let policies = PolicySet::from_policies([policy]).map_err(|error| wrong(error.to_string()))?;
-    let validator = VALIDATOR.as_ref().map_err(|error| wrong(error.clone()))?;
+    let validator = VALIDATOR.as_ref().map_err(|error| wrong(error.to_string()))?;
     let result = validator.validate(&policies, ValidationMode::Strict);
     if let Some(error) = result.validation_errors().next() {
         return Err(wrong(error.to_string()));
@@ -183,25 +234,23 @@ fn compile(rule: LoginRule) -> Result<Compiled, LoginRuleError> {
 }
 
 impl Compiled {
-    fn meets(&self, asked: &LoginAsked<'_>, now: OffsetDateTime) -> Result<bool, String> {
-        let uid = |text: &str| EntityUid::from_str(text).map_err(|error| error.to_string());
-        let (principal, action) = (uid("Person::\"self\"")?, uid("Action::\"login\"")?);
-        let resource = uid("Cluster::\"self\"")?;
+    fn meets(&self, asked: &LoginAsked<'_>, now: OffsetDateTime) -> Result<bool, ConditionError> {
+        let principal = EntityUid::from_str("Person::\"self\"")?;
+        let (action, resource) =
+            (EntityUid::from_str("Action::\"login\"")?, EntityUid::from_str("Cluster::\"self\"")?);
         let tags = asked.traits.iter().map(|(name, values)| (name.clone(), texts(values.iter().cloned())));
-        let person = Entity::new_with_tags(principal.clone(), [], [], tags);
-        let person = person.map_err(|error| error.to_string())?;
-        let entities = Entities::from_entities([person], None).map_err(|error| error.to_string())?;
+        let person = Entity::new_with_tags(principal.clone(), [], [], tags)?;
+        let entities = Entities::from_entities([person], None)?;
         let context = self.context(asked, now)?;
-        let request = Request::new(principal, action, resource, context, None);
-        let request = request.map_err(|error| error.to_string())?;
+        let request = Request::new(principal, action, resource, context, None)?;
         let response = Authorizer::new().is_authorized(&request, &self.policies, &entities);
         match response.diagnostics().errors().next() {
-            Some(error) => Err(error.to_string()),
+            Some(error) => Err(error.clone().into()),
             None => Ok(response.decision() == Decision::Allow),
         }
     }
 
-    fn context(&self, asked: &LoginAsked<'_>, now: OffsetDateTime) -> Result<Context, String> {
+    fn context(&self, asked: &LoginAsked<'_>, now: OffsetDateTime) -> Result<Context, ConditionError> {
         let inside = |ranges: &[crate::login_rule::Network]| {
             asked.address.is_some_and(|address| ranges.iter().any(|range| range.contains(address)))
         };
@@ -211,7 +260,7 @@ impl Compiled {
         let hardware = asked.device.is_some_and(|device| device.custody == DeviceCustody::Hardware);
         let device = [("trusted", asked.device.is_some()), ("hardware", hardware)];
         let device = device.map(|(name, is)| (name.to_owned(), RestrictedExpression::new_bool(is)));
-        let device = RestrictedExpression::new_record(device).map_err(|error| error.to_string())?;
+        let device = RestrictedExpression::new_record(device)?;
         let now = now.to_offset(time::UtcOffset::UTC);
         let pairs = [
             ("user", text(asked.user.as_str())),
@@ -229,7 +278,7 @@ impl Compiled {
             ("device", device),
         ];
         let pairs = pairs.into_iter().map(|(name, value)| (name.to_owned(), value));
-        Context::from_pairs(pairs).map_err(|error| error.to_string())
+        Ok(Context::from_pairs(pairs)?)
     }
 }
 

@@ -74,14 +74,15 @@ impl Logins {
             ..asked(&user, None, address, None)
         };
         let rules = std::sync::Arc::clone(&self.policy.cache().login_rules);
-        let outcomes = rules.outcomes(&asked, now).into_iter().map(|outcome| v1::LoginRuleOutcome {
+        let outcomes = rules.outcomes(&asked, now);
+        let denied = rules.judge(&outcomes).err();
+        let outcomes = outcomes.into_iter().map(|outcome| v1::LoginRuleOutcome {
             rule: outcome.rule,
             then: outcome.then.as_str().to_owned(),
-            meets: outcome.meets == Ok(true),
-            problem: outcome.meets.err().unwrap_or_default(),
+            meets: matches!(outcome.meets, Ok(true)),
+            problem: outcome.meets.err().map(|error| error.to_string()).unwrap_or_default(),
         });
         let outcomes = outcomes.collect();
-        let denied = rules.admit(&asked, now).err();
         Ok(v1::TestLoginRulesResponse {
             allowed: denied.is_none(),
             message: denied.map(|denied| denied.message).unwrap_or_default(),
