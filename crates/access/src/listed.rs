@@ -88,13 +88,7 @@ impl Listed {
     /// # Errors
     /// Everything that is wrong with it, each with line, column and what to write instead.
     pub fn parse(kind: Kind, text: &str, spec: &Spec) -> Result<Self, Errors> {
-        let file = kind.row().document;
-        let document = yaml::parse(file, text)?;
-        let mut problems = Problems::new();
-        let listed = Section::read(&document, "", TOP, &mut problems)
-            .and_then(|top| Self::read(kind, &top, spec, &mut problems));
-        problems.finish(file)?;
-        listed.ok_or_else(|| Errors { file: file.to_owned(), problems: Vec::new() })
+        yaml::document(kind.row().document, text, TOP, |top, problems| Self::read(kind, top, spec, problems))
     }
 
     /// Reads what a specification says, of a document or of an item in an agent's configuration; `known` are the keys that the

@@ -72,12 +72,7 @@ impl Lock {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn parse(text: &str) -> Result<Self, Errors> {
-        let document = yaml::parse("lock", text)?;
-        let mut problems = Problems::new();
-        let lock = Section::read(&document, "", &["kind", "version", "metadata", "spec"], &mut problems)
-            .and_then(|top| read(&top, &mut problems));
-        problems.finish("lock")?;
-        lock.ok_or_else(|| Errors { file: "lock".to_owned(), problems: Vec::new() })
+        yaml::document("lock", text, &["kind", "version", "metadata", "spec"], read)
     }
 
     /// The lock as YAML that [`Lock::parse`] reads back to the same lock.

@@ -121,12 +121,7 @@ impl LoginRule {
     /// # Errors
     /// Everything that is wrong with it, each with line, column and what to write instead.
     pub fn parse(text: &str) -> Result<Self, Errors> {
-        let document = yaml::parse("login_rule", text)?;
-        let mut problems = Problems::new();
-        let rule = Section::read(&document, "", &["kind", "version", "metadata", "spec"], &mut problems)
-            .and_then(|top| read(&top, &mut problems));
-        problems.finish("login_rule")?;
-        rule.ok_or_else(|| Errors { file: "login_rule".to_owned(), problems: Vec::new() })
+        yaml::document("login_rule", text, &["kind", "version", "metadata", "spec"], read)
     }
 
     /// The rule as YAML that [`LoginRule::parse`] reads back to the same rule.

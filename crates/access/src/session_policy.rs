@@ -34,12 +34,7 @@ impl SessionPolicy {
     /// # Errors
     /// Everything that is wrong with it, each with line, column and what to write instead.
     pub fn parse(text: &str) -> Result<Self, Errors> {
-        let document = yaml::parse("session_policy", text)?;
-        let mut problems = Problems::new();
-        let policy = Section::read(&document, "", &["kind", "version", "metadata", "spec"], &mut problems)
-            .and_then(|top| read(&top, &mut problems));
-        problems.finish("session_policy")?;
-        policy.ok_or_else(|| Errors { file: "session_policy".to_owned(), problems: Vec::new() })
+        yaml::document("session_policy", text, &["kind", "version", "metadata", "spec"], read)
     }
 
     /// The policy as YAML that [`SessionPolicy::parse`] reads back to the same policy.

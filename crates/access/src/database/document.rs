@@ -58,12 +58,7 @@ impl Database {
     /// # Errors
     /// Everything that is wrong with it, each with line, column and what to write instead.
     pub fn parse(text: &str) -> Result<Self, Errors> {
-        let document = yaml::parse("db", text)?;
-        let mut problems = Problems::new();
-        let database =
-            Section::read(&document, "", TOP, &mut problems).and_then(|top| read(&top, &mut problems));
-        problems.finish("db")?;
-        database.ok_or_else(|| Errors { file: "db".to_owned(), problems: Vec::new() })
+        yaml::document("db", text, TOP, read)
     }
 
     /// The database as YAML that [`Database::parse`] reads back to the same database.

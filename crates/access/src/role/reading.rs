@@ -32,11 +32,7 @@ impl Role {
     /// # Errors
     /// Everything that is wrong with it, each with line, column and what to write instead.
     pub fn parse(text: &str) -> Result<Self, Errors> {
-        let document = yaml::parse("role", text)?;
-        let mut problems = Problems::new();
-        let role = Section::read(&document, "", TOP, &mut problems).and_then(|top| read(&top, &mut problems));
-        problems.finish("role")?;
-        role.ok_or_else(|| Errors { file: "role".to_owned(), problems: Vec::new() })
+        yaml::document("role", text, TOP, read)
     }
 
     /// The roles that a cluster begins with. Who has `access` may use everything that labels alone grant.

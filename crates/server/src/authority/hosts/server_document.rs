@@ -42,12 +42,7 @@ pub(crate) fn address(text: &str) -> Result<String, &'static str> {
 
 /// Reads the document of a node. Nodes with an agent describe themselves: only the other kind is written.
 pub(crate) fn document(text: &str) -> Result<NodeDocument, Errors> {
-    let document = yaml::parse("node", text)?;
-    let mut problems = Problems::new();
-    let known = ["kind", "sub_kind", "version", "metadata", "spec"];
-    let node = Section::read(&document, "", &known, &mut problems).and_then(|top| node(&top, &mut problems));
-    problems.finish("node")?;
-    node.ok_or_else(|| Errors { file: "node".to_owned(), problems: Vec::new() })
+    yaml::document("node", text, &["kind", "sub_kind", "version", "metadata", "spec"], node)
 }
 
 fn node(top: &Section<'_>, problems: &mut Problems) -> Option<NodeDocument> {

@@ -175,12 +175,7 @@ fn wrong(errors: Errors) -> Status {
 }
 
 fn user(text: &str) -> Result<UserRecord, Errors> {
-    let document = yaml::parse("user", text)?;
-    let mut problems = Problems::new();
-    let user = Section::read(&document, "", &["kind", "version", "metadata", "spec"], &mut problems)
-        .and_then(|top| user_of(&top, &mut problems));
-    problems.finish("user")?;
-    user.ok_or_else(|| Errors { file: "user".to_owned(), problems: Vec::new() })
+    yaml::document("user", text, &["kind", "version", "metadata", "spec"], user_of)
 }
 
 fn user_of(top: &Section<'_>, problems: &mut Problems) -> Option<UserRecord> {
