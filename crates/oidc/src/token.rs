@@ -47,6 +47,13 @@ pub struct Provider {
     other_audiences: Vec<String>,
 }
 
+/// Whether a token has to have the nonce of its login.
+#[derive(Clone, Copy)]
+enum NonceIs {
+    Required,
+    Optional,
+}
+
 /// What one login expects of its token.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected<'a> {
@@ -125,18 +132,7 @@ impl Provider {
         expected: Expected<'_>,
         now: OffsetDateTime,
     ) -> Result<IdToken, OidcError> {
-        // RFC 8725 §3.11: tokens of other kinds, such as logout+jwt and at+jwt, are not taken for this one.
-        let claims = self.authentic(token, keys, &["JWT", "JOSE"])?;
-        self.check_issuer(&claims)?;
-        let subject = subject(&claims)?;
-        self.check_audience(&claims)?;
-        let (expires, authenticated) = check_times(&claims, expected, now)?;
-        // Step 11.
-        if !constant_time_eq(text(&claims, "nonce")?.as_bytes(), expected.nonce.as_bytes()) {
-            return Err(OidcError::NonceMismatch);
-        }
-        let identity = Identity { issuer: self.issuer.clone(), subject: subject.to_owned() };
-        Ok(IdToken { identity, expires, authenticated, claims })
+        self.verify_as(token, keys, (expected, NonceIs::Required), now)
     }
 
     /// Verifies a token that came with a refresh (Core §12.2): it is for the login whose nonce this is, and has it, if any. How long
@@ -151,14 +147,25 @@ impl Provider {
         nonce: &str,
         now: OffsetDateTime,
     ) -> Result<IdToken, OidcError> {
+        self.verify_as(token, keys, (Expected { nonce, max_age: None }, NonceIs::Optional), now)
+    }
+
+    fn verify_as(
+        &self,
+        token: &str,
+        keys: &KeySet,
+        (expected, nonce_is): (Expected<'_>, NonceIs),
+        now: OffsetDateTime,
+    ) -> Result<IdToken, OidcError> {
+        // RFC 8725 §3.11: tokens of other kinds, such as logout+jwt and at+jwt, are not taken for this one.
         let claims = self.authentic(token, keys, &["JWT", "JOSE"])?;
         self.check_issuer(&claims)?;
         let subject = subject(&claims)?;
         self.check_audience(&claims)?;
-        let (expires, authenticated) = check_times(&claims, Expected { nonce, max_age: None }, now)?;
-        if claims.contains_key("nonce")
-            && !constant_time_eq(text(&claims, "nonce")?.as_bytes(), nonce.as_bytes())
-        {
+        let (expires, authenticated) = check_times(&claims, expected, now)?;
+        // Step 11. One that is there is the login's, whether it has to be there or not.
+        let is_looked_at = matches!(nonce_is, NonceIs::Required) || claims.contains_key("nonce");
+        if is_looked_at && !constant_time_eq(text(&claims, "nonce")?.as_bytes(), expected.nonce.as_bytes()) {
             return Err(OidcError::NonceMismatch);
         }
         let identity = Identity { issuer: self.issuer.clone(), subject: subject.to_owned() };
