@@ -123,8 +123,7 @@ impl Challenges {
         caller: &Caller,
         request: v1::FinishBrowserLoginRequest,
     ) -> Result<v1::FinishBrowserLoginResponse, Status> {
-        let deadline = Challenges::wait_until();
-        let mut heard = None;
+        let mut wait = Challenges::wait();
         loop {
             let now = OffsetDateTime::now_utc();
             let stored = self.at(caller, &request.challenge, now).await?;
@@ -152,12 +151,8 @@ impl Challenges {
                     ));
                 }
             }
-            // Only the program that began it waits. What changed before it heard of changes is read now.
-            let Some(changes) = &mut heard else {
-                heard = Some(self.waiting.wait(&stored.name)?);
-                continue;
-            };
-            if !self.has_changed(changes, deadline).await? {
+            // Only the program that began it waits.
+            if !self.reads_again(&mut wait, &stored.name).await? {
                 return Ok(v1::FinishBrowserLoginResponse::default());
             }
         }

@@ -191,20 +191,11 @@ impl Challenges {
         own: &Own,
         id: &str,
     ) -> Result<v1::AwaitChallengeResponse, Status> {
-        let deadline = Challenges::wait_until();
-        let mut heard = None;
+        let mut wait = Challenges::wait();
         loop {
             let stored = self.own(caller, own, id, OffsetDateTime::now_utc()).await?;
-            let answer = v1::AwaitChallengeResponse { state: stored.value.state.word().to_owned() };
-            if stored.value.state != State::Pending {
-                return Ok(answer);
-            }
-            let Some(changes) = &mut heard else {
-                heard = Some(self.waiting.wait(&stored.name)?);
-                continue;
-            };
-            if !self.has_changed(changes, deadline).await? {
-                return Ok(answer);
+            if stored.value.state != State::Pending || !self.reads_again(&mut wait, &stored.name).await? {
+                return Ok(v1::AwaitChallengeResponse { state: stored.value.state.word().to_owned() });
             }
         }
     }

@@ -89,6 +89,13 @@ pub(super) fn random_text() -> Result<String, Status> {
     Ok(BASE64URL_NOPAD.encode(&bytes))
 }
 
+/// A call that waits for a challenge.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    deadline: Instant,
+    heard: Option<watch::Receiver<()>>,
+}
+
 impl Challenges {
     #[allow(clippy::too_many_arguments, reason = "each is one that it takes")]
     pub(crate) fn new(
@@ -297,33 +304,26 @@ impl Challenges {
         }
     }
 
-    /// Until when a call that begins now waits for a challenge.
-    pub(crate) fn wait_until() -> Instant {
-        Instant::now() + POLL
+    /// For a call that begins now to wait for a challenge.
+    pub(crate) fn wait() -> Wait {
+        Wait { deadline: Instant::now() + POLL, heard: None }
     }
 
-    /// Waits for a challenge to change, until the deadline of the call. Whether it did.
+    /// Whether a call that waits reads a challenge again: once when it begins to hear of changes, since one may have come before, and then
+    /// at each. When its time is over, it does not.
     ///
     /// # Errors
-    /// The authority stops.
-    pub(crate) async fn has_changed(
-        &self,
-        changes: &mut watch::Receiver<()>,
-        deadline: Instant,
-    ) -> Result<bool, Status> {
+    /// Too many wait, or the authority stops.
+    pub(crate) async fn reads_again(&self, wait: &mut Wait, key: &str) -> Result<bool, Status> {
+        let Some(changes) = &mut wait.heard else {
+            wait.heard = Some(self.waiting.wait(key)?);
+            return Ok(true);
+        };
         tokio::select! {
             _ = changes.changed() => Ok(true),
-            () = tokio::time::sleep_until(deadline) => Ok(false),
+            () = tokio::time::sleep_until(wait.deadline) => Ok(false),
             () = self.stop.cancelled() => Err(Status::unavailable("the authority is shutting down")),
         }
-    }
-
-    /// Where the next change of a challenge is heard, by its key.
-    ///
-    /// # Errors
-    /// Too many wait.
-    pub(crate) fn heard(&self, key: &str) -> Result<watch::Receiver<()>, Status> {
-        self.waiting.wait(key)
     }
 
     /// A proof was wrong: it counts, and after several the challenge ends. What cannot be written is no reason to let a guesser go on.

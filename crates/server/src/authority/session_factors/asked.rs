@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sallyport_access::factor::LONGEST_GRACE;
 use sallyport_access::{FactorDemand, FactorRule, Identity, Principal, SessionFactor};
-use sallyport_audit::Code;
+use sallyport_audit::{Code, Event};
 use sallyport_store::{Store, Stored};
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
@@ -66,6 +66,15 @@ pub(crate) struct Asker<'a> {
 impl Asker<'_> {
     pub(super) fn own(&self) -> Result<Own, Status> {
         own_of(&self.user)
+    }
+
+    /// An event of what they ask; one that a proxy asks names it, and has the user's address.
+    fn event(&self, code: Code) -> Event {
+        let event = self.caller.event(code);
+        match &self.proxy {
+            Some(proxy) => event.field("proxy", proxy.clone()).source(self.address.to_string()),
+            None => event,
+        }
     }
 }
 
@@ -326,18 +335,14 @@ impl SessionFactors {
             address: asker.address,
             terminal_code: Some(terminal::hashed(&code)),
         };
-        let event = asker.caller.event(Code::ChallengeBegun).user(own.user.as_str());
+        let event = asker.event(Code::ChallengeBegun).user(own.user.as_str());
         let event = event
             .field("purpose", purpose.word())
             .field("sessions", needed.targets.len())
             .field("demand", needed.rule.factor.as_str());
-        let event = match (needed.targets.as_slice(), &asker.proxy) {
-            ([only], _) if !needed.all => event.node(only.name.as_str()),
+        let event = match needed.targets.as_slice() {
+            [only] if !needed.all => event.node(only.name.as_str()),
             _ => event,
-        };
-        let event = match &asker.proxy {
-            Some(proxy) => event.field("proxy", proxy.clone()).source(asker.address.to_string()),
-            None => event,
         };
         let opened = self.challenges.opened(purpose, asking, now)?;
         let begun = self.store.backend().transact(vec![opened.step.clone()], now).await;
@@ -355,19 +360,12 @@ impl SessionFactors {
         user: &Identity,
         id: &str,
     ) -> Result<v1::SessionFactorState, Status> {
-        let (own, deadline, mut heard) = (own_of(user)?, Challenges::wait_until(), None);
+        let (own, mut wait) = (own_of(user)?, Challenges::wait());
         loop {
             let stored = self.asked(caller, &own, id, OffsetDateTime::now_utc()).await?;
-            let state = state_of(&stored.value);
-            if stored.value.state != State::Pending {
-                return Ok(state);
-            }
-            let Some(changes) = &mut heard else {
-                heard = Some(self.challenges.heard(&stored.name)?);
-                continue;
-            };
-            if !self.challenges.has_changed(changes, deadline).await? {
-                return Ok(state);
+            let is_open = stored.value.state == State::Pending;
+            if !is_open || !self.challenges.reads_again(&mut wait, &stored.name).await? {
+                return Ok(state_of(&stored.value));
             }
         }
     }
@@ -384,13 +382,7 @@ impl SessionFactors {
         let stored = self.asked(asker.caller, &own, id, now).await?;
         self.challenges.still_asked(&stored.value, now).await?;
         Challenges::is_pending(&stored)?;
-        let event = |code| {
-            let event = asker.caller.event(code);
-            match &asker.proxy {
-                Some(proxy) => event.field("proxy", proxy.clone()).source(asker.address.to_string()),
-                None => event,
-            }
-        };
+        let event = |code| asker.event(code);
         let proven = self.challenges.prove_code(asker.caller, event, &stored, &own.user, &otp, now).await;
         proven.map_err(|status| match status.code() {
             // Programs and proxies take it for a caller whose certificate is refused, and would not let the person type another code.

@@ -55,9 +55,7 @@ impl SsoPages {
         caller: &Caller,
         id: &str,
     ) -> Result<v1::AwaitSsoTestResponse, Status> {
-        let deadline = Challenges::wait_until();
-        let key = hash_of(id);
-        let mut heard = None;
+        let (mut wait, key) = (Challenges::wait(), hash_of(id));
         loop {
             let stored = self.challenges.at(caller, id, OffsetDateTime::now_utc()).await?;
             let Purpose::SsoTest { result, .. } = &stored.value.purpose else {
@@ -71,11 +69,7 @@ impl SsoPages {
                     "the test was refused at the page, or ended after wrong answers; test again",
                 ));
             }
-            let Some(changes) = &mut heard else {
-                heard = Some(self.challenges.heard(&key)?);
-                continue;
-            };
-            if !self.challenges.has_changed(changes, deadline).await? {
+            if !self.challenges.reads_again(&mut wait, &key).await? {
                 return Ok(v1::AwaitSsoTestResponse::default());
             }
         }
