@@ -1,13 +1,9 @@
 //! An administrator proves a factor for what is dangerous: asked at a terminal, told what to run without one.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
-use sallyport_sal::totp;
-use time::OffsetDateTime;
-
-use crate::support::{Cluster, PASSWORD, PROGRAM, User, me, ok, refused, stdout};
+use crate::support::{Cluster, PROGRAM, me, ok, recovery_codes, refused, stdout};
 
 /// Runs a program at a terminal, answers what it asks, and gives what the terminal showed and the exit code.
 const AT_A_TERMINAL: &str = r#"
@@ -43,25 +39,6 @@ sys.stdout.write(seen.decode())
 sys.exit(os.WEXITSTATUS(status))
 "#;
 
-/// One-time codes for a user who has a password alone.
-fn add_codes(user: &User) -> totp::Secret {
-    let mut child = user
-        .command(&["mfa", "add", "phone", "--kind", "codes", "--password-stdin"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = child.stdin.take().unwrap();
-    writeln!(input, "{PASSWORD}").unwrap();
-    let mut uri = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut uri).unwrap();
-    let secret = uri.trim().split(['?', '&']).find_map(|part| part.strip_prefix("secret=")).unwrap();
-    let secret = totp::Secret::from_base32(secret).unwrap();
-    writeln!(input, "{}", secret.code(OffsetDateTime::now_utc())).unwrap();
-    assert!(child.wait().unwrap().success());
-    secret
-}
-
 #[test]
 fn an_administrator_is_asked_at_a_terminal_and_a_script_is_told_what_to_run() {
     let cluster = Cluster::bare();
@@ -77,11 +54,8 @@ fn an_administrator_is_asked_at_a_terminal_and_a_script_is_told_what_to_run() {
     let status = stdout(&ok(cluster.admin(&["status"])));
     assert!(status.contains("warning: alice without one"), "{status}");
 
-    let secret = add_codes(&alice);
-    let next = secret.code(OffsetDateTime::now_utc() + time::Duration::seconds(30));
-    let codes = stdout(&ok(alice.run(&["mfa", "recovery-codes", "--otp", &next, "--format", "json"])));
-    let codes: serde_json::Value = serde_json::from_str(&codes).unwrap();
-    let code = |number: usize| codes["codes"][number].as_str().unwrap().to_owned();
+    let codes = recovery_codes(|arguments| alice.command(arguments));
+    let code = |number: usize| codes[number].as_str();
 
     // A script fails at once, with what to run.
     let said = refused(&alice.run(&create), 4);
@@ -98,7 +72,7 @@ fn an_administrator_is_asked_at_a_terminal_and_a_script_is_told_what_to_run() {
     fs::write(&script, AT_A_TERMINAL).unwrap();
     let output = Command::new("/usr/bin/python3")
         .arg(&script)
-        .args(["One-time or recovery code", &code(0), PROGRAM, "--home"])
+        .args(["One-time or recovery code", code(0), PROGRAM, "--home"])
         .arg(&alice.home)
         .args(["--proxy", &alice.proxy])
         .args(create)
@@ -115,11 +89,11 @@ fn an_administrator_is_asked_at_a_terminal_and_a_script_is_told_what_to_run() {
     ok(alice.run(&create));
 
     // Another login proves for itself, beforehand.
-    ok(alice.login(&["--otp", &code(1)]));
+    ok(alice.login(&["--otp", code(1)]));
     refused(&alice.run(&create), 4);
     let wrong = refused(&alice.run(&["admin", "prove", "--otp", "000000"]), 3);
     assert!(wrong.contains("wrong"), "{wrong}");
-    ok(alice.run(&["admin", "prove", "--otp", &code(2)]));
+    ok(alice.run(&["admin", "prove", "--otp", code(2)]));
     ok(alice.run(&create));
     let status = stdout(&ok(cluster.admin(&["status"])));
     assert!(status.contains("each has one"), "{status}");

@@ -1,11 +1,8 @@
 //! What people do and what they are told: logging in, being refused, being locked, asking why.
 
 use crate::support;
-use std::io::{BufRead, BufReader, Write};
-use std::process::Stdio;
 
-use crate::support::{Cluster, PASSWORD, User, me, ok, refused, stdout, target};
-use sallyport_sal::totp;
+use crate::support::{Cluster, PASSWORD, User, enrol_codes, me, ok, refused, stdout, target};
 use time::OffsetDateTime;
 
 #[test]
@@ -18,22 +15,9 @@ fn a_second_factor_is_enrolled_used_once_and_needed() {
         proxy: cluster.proxy(),
         otp_uri: None,
     };
-    let mut child = alice
-        .command(&["signup", &link, "--password-stdin"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = child.stdin.take().unwrap();
-    writeln!(input, "{PASSWORD}").unwrap();
-    let mut uri = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut uri).unwrap();
-    let secret = uri.trim().split(['?', '&']).find_map(|part| part.strip_prefix("secret=")).unwrap();
-    let secret = totp::Secret::from_base32(secret).unwrap();
     let now = OffsetDateTime::now_utc();
-    writeln!(input, "{}", secret.code(now)).unwrap();
-    assert!(child.wait().unwrap().success());
-    alice.otp_uri = Some(uri.trim().to_owned());
+    let (uri, secret) = enrol_codes(alice.command(&["signup", &link, "--password-stdin"]), now);
+    alice.otp_uri = Some(uri);
 
     let used = refused(&alice.login(&["--otp", &secret.code(now)]), 3);
     assert!(used.contains("this one-time code was used already") && used.contains("comes in"), "{used}");

@@ -2,17 +2,13 @@
 //! our own.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use sallyport_sal::totp;
-use time::OffsetDateTime;
-
 use crate::support::{
-    CLUSTER, Cluster, Helped, PASSWORD, User, me, ok, refused, ssh_command, stderr, stdout, target,
+    CLUSTER, Cluster, Helped, User, me, ok, recovery_codes, refused, ssh_command, stderr, stdout, target,
 };
 
 /// A person with one-time and recovery codes, who is asked by the program of SSH_ASKPASS.
@@ -38,22 +34,7 @@ impl Person {
 
     fn of(cluster: &Cluster, alice: User) -> Self {
         let alice = Helped(alice);
-        let add = ["mfa", "add", "phone", "--kind", "codes", "--password-stdin"];
-        let mut child = alice.command(&add).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut input = child.stdin.take().unwrap();
-        writeln!(input, "{PASSWORD}").unwrap();
-        let mut uri = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut uri).unwrap();
-        let secret = uri.trim().split(['?', '&']).find_map(|part| part.strip_prefix("secret=")).unwrap();
-        let secret = totp::Secret::from_base32(secret).unwrap();
-        let now = OffsetDateTime::now_utc();
-        writeln!(input, "{}", secret.code(now)).unwrap();
-        assert!(child.wait().unwrap().success());
-        let next = secret.code(now + time::Duration::seconds(30));
-        let made = ok(alice.run(&["mfa", "recovery-codes", "--otp", &next, "--format", "json"]));
-        let made: serde_json::Value = serde_json::from_slice(&made.stdout).unwrap();
-        let codes: Vec<&str> =
-            made["codes"].as_array().unwrap().iter().filter_map(|code| code.as_str()).collect();
+        let codes = recovery_codes(|arguments| alice.command(arguments));
         let (script, asked, kept) =
             (cluster.path("askpass.sh"), cluster.path("asked"), cluster.path("codes"));
         fs::write(&kept, format!("{}\n", codes.join("\n"))).unwrap();

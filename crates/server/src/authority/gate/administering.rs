@@ -243,7 +243,7 @@ impl Administering {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use sallyport_access::Identity;
+    use crate::authority::gate::proofs::person;
 
     use super::*;
     use crate::authority::factors::kept::codes;
@@ -264,21 +264,8 @@ mod tests {
                 ..CredentialRecord::default()
             },
         };
-        let principal = Principal::User {
-            name: "alice".parse().unwrap(),
-            roles: Vec::new(),
-            logins: Vec::new(),
-            traits: Default::default(),
-        };
-        let identity = Identity {
-            principal,
-            device: None,
-            login_id: Uuid::new_v4(),
-            valid_after: now,
-            valid_before: now + time::Duration::HOUR,
-        };
         let proof = Proof {
-            identity,
+            identity: person("alice", now),
             place: Place::of("192.0.2.1".parse().unwrap()),
             factor: Some(factor.id),
             password: Some(hash_of("phc")),

@@ -92,28 +92,27 @@ impl ProofTable {
     }
 }
 
+/// For tests: a user who holds nothing, with a login of an hour.
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+pub(super) fn person(user: &str, at: OffsetDateTime) -> Identity {
+    let principal = sallyport_access::Principal::User {
+        name: user.parse().unwrap(),
+        roles: Vec::new(),
+        logins: Vec::new(),
+        traits: Default::default(),
+    };
+    let (login_id, valid_before) = (Uuid::new_v4(), at + time::Duration::HOUR);
+    Identity { principal, device: None, login_id, valid_after: at, valid_before }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use sallyport_access::Principal;
-
     use super::*;
 
     fn proof(user: &str, address: &str, at: OffsetDateTime) -> Proof {
-        let principal = Principal::User {
-            name: user.parse().unwrap(),
-            roles: Vec::new(),
-            logins: Vec::new(),
-            traits: Default::default(),
-        };
-        let identity = Identity {
-            principal,
-            device: None,
-            login_id: Uuid::new_v4(),
-            valid_after: at,
-            valid_before: at + time::Duration::HOUR,
-        };
-        Proof { identity, place: place(address), factor: None, password: None, at }
+        Proof { identity: person(user, at), place: place(address), factor: None, password: None, at }
     }
 
     fn place(address: &str) -> Place {
