@@ -224,7 +224,7 @@ pub fn device_in(line: &str) -> Option<Device> {
     device(&Certificate::from_openssh(line.trim()).ok()?).ok().flatten()
 }
 
-/// What [`device_extension`] has written. One that is not understood is refused: half a device is a wrong one.
+/// The device that [`device_extension`] has written. A host refuses an extension that it does not understand: half a device is a wrong one.
 fn device(certificate: &Certificate) -> Result<Option<Device>, CaError> {
     let Some(text) = certificate.extensions().get(DEVICE) else { return Ok(None) };
     let malformed = || CaError::Malformed { reason: format!("extension {DEVICE}: {text:?}") };

@@ -389,6 +389,7 @@ pub(crate) async fn logout(global: &Global, args: &LogoutArgs) -> CliResult {
         let profile = &stored.profile;
         ui::data(format!("Logged out of {} ({}).", profile.cluster, profile.proxy))?;
         if let Some(why) = not_ended {
+            let why = why.what();
             let id = profile.login.as_ref().map_or("ID", |login| login.id.as_str());
             ui::say(format!(
                 "warning: the cluster was not told, since {why}. A copy of these certificates goes on to count until {}. To end that, \
@@ -403,8 +404,8 @@ pub(crate) async fn logout(global: &Global, args: &LogoutArgs) -> CliResult {
 /// How long a cluster has to end a login.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// Ends a login at its cluster, so that a copy of its keys is worth nothing; or why it could not be told.
-async fn end(stored: &Stored) -> Result<(), String> {
+/// Ends a login at its cluster, so that a copy of its keys is worth nothing; or says why the cluster was not told.
+async fn end(stored: &Stored) -> CliResult {
     if stored.profile.valid_until <= OffsetDateTime::now_utc() {
         return Ok(());
     }
@@ -418,11 +419,9 @@ async fn end(stored: &Stored) -> Result<(), String> {
             Err(status) => Err(CliError::from_status("end the login", &status)),
         }
     };
-    match tokio::time::timeout(ENDING, ending).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(error.what().to_owned()),
-        Err(_) => Err(format!("{} did not answer within {} s", stored.profile.proxy, ENDING.as_secs())),
-    }
+    let late =
+        || CliError::new(format!("{} did not answer within {} s", stored.profile.proxy, ENDING.as_secs()));
+    tokio::time::timeout(ENDING, ending).await.map_err(|_| late())?
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ fn refused(error: &str) -> Answer {
     in_json("400 Bad Request", &json!({ "error": error }))
 }
 
-/// Takes the port at which the provider of an earlier tour was, and answers nobody there. The cluster believes what answers at it as
+/// The tour takes the port at which the provider of an earlier one was, and answers no request there. The cluster believes what answers at it as
 /// long as the connector is stored: no other account of this machine is to be that.
 pub(super) async fn hold(port: u16) -> CliResult<TcpListener> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));

@@ -92,14 +92,14 @@ impl Asking {
     ) -> Result {
         let waits = self.wait(&demanded.target);
         if !asker.can_ask() && self.turn.try_lock().is_ok() {
-            return Err(nobody(demanded));
+            return Err(wanted_of(demanded));
         }
         let _turn = self.turn.lock().await;
         if let Some(came_to) = self.came_of(&waits, &demanded.target) {
             return judged(came_to, demanded);
         }
         if !asker.can_ask() {
-            return Err(nobody(demanded));
+            return Err(wanted_of(demanded));
         }
         self.lead(authority.await, demanded, wanted, asker).await
     }
@@ -160,7 +160,8 @@ impl Asking {
     }
 }
 
-fn nobody(demanded: &Demanded) -> Error {
+/// What a program is told that has no person to ask.
+fn wanted_of(demanded: &Demanded) -> Error {
     Error::FactorWanted { demanded: Box::new(demanded.clone()) }
 }
 
@@ -438,10 +439,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn where_no_person_is_nothing_is_asked_or_waited_for() {
-        let (asking, fake, nobody) = (Asking::default(), Fake::default(), Person::default());
-        nobody.away.store(true, Ordering::Relaxed);
+        let (asking, fake, away) = (Asking::default(), Fake::default(), Person::default());
+        away.away.store(true, Ordering::Relaxed);
         let before = Instant::now();
-        let error = prove(&asking, &fake, "web-1", &nobody).await.unwrap_err();
+        let error = prove(&asking, &fake, "web-1", &away).await.unwrap_err();
         assert_eq!((before.elapsed(), fake.asked.lock().len()), (Duration::ZERO, 0));
         let advice = error.advice().unwrap();
         assert!(advice.contains("sallyport mfa pre-auth --for 15m --hosts web-1"), "{advice}");
@@ -449,7 +450,7 @@ mod tests {
         let person = Person::default();
         let silent = async {
             person.shown.notified().await;
-            let waiting = prove(&asking, &fake, "web-1", &nobody);
+            let waiting = prove(&asking, &fake, "web-1", &away);
             let proven = async { fake.stands.send_replace("proven") };
             tokio::join!(waiting, proven).0
         };
@@ -464,7 +465,7 @@ mod tests {
         let (fake, first, second) = (Fake::default(), Person::default(), typing(&["123456"]));
         let gone = async {
             tokio::select! {
-                _ = prove(&asking, &fake, "web-1", &first) => panic!("nobody has proven anything"),
+                _ = prove(&asking, &fake, "web-1", &first) => panic!("the person has proven nothing"),
                 () = async {
                     first.shown.notified().await;
                     while asking.state.lock().waiting.len() < 2 {
