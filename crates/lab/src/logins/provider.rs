@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use data_encoding::BASE64URL_NOPAD;
+use sallyport_ca::jwt::{self, KeySet};
 use sallyport_sal::{KeyAlgorithm, MemoryKey, Signer, constant_time_eq, random};
 use sallyport_testing::write_private;
 use serde_json::{Value, json};
@@ -18,8 +18,8 @@ use crate::LabError;
 const CLIENT: &str = "sallyport";
 /// Most of a request: a form with a code, and the head before it.
 const REQUEST_BYTES: usize = 16 * 1024;
-/// How long a token is good, in seconds.
-const LIFETIME: i64 = 300;
+/// How long a token is good.
+const LIFETIME: time::Duration = time::Duration::minutes(5);
 
 /// The provider, while the runtime runs that it was started in.
 pub(super) struct Provider {
@@ -33,6 +33,8 @@ struct Keys {
     issuer: String,
     run: String,
     key: MemoryKey,
+    /// Its public half, as a set of JSON Web Keys.
+    keys: Value,
 }
 
 impl Provider {
@@ -45,7 +47,10 @@ impl Provider {
         write_private(&secret, "what the provider knows the cluster by")?;
         let key = MemoryKey::generate(KeyAlgorithm::Ed25519).map_err(LabError::of_connection)?;
         let run = random::token(20).map_err(LabError::of_connection)?;
-        let keys = Arc::new(Keys { issuer: issuer.clone(), run: run.clone(), key });
+        let set =
+            KeySet::new([&key.public_key()]).and_then(|set| set.jwks()).map_err(LabError::of_connection)?;
+        let keys = serde_json::from_str(&set).map_err(LabError::of_connection)?;
+        let keys = Arc::new(Keys { issuer: issuer.clone(), run: run.clone(), key, keys });
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let keys = Arc::clone(&keys);
@@ -122,13 +127,10 @@ impl Keys {
                 "code_challenge_methods_supported": ["S256"],
                 "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post"],
             }),
-            "/keys" => json!({ "keys": [{
-                "kty": "OKP", "crv": "Ed25519", "use": "sig", "alg": "EdDSA", "kid": "lab",
-                "x": BASE64URL_NOPAD.encode(self.key.public_key().raw()),
-            }] }),
+            "/keys" => self.keys.clone(),
             "/token" => match self.token(body) {
                 Some(token) => json!({
-                    "access_token": "none", "token_type": "Bearer", "expires_in": LIFETIME, "id_token": token,
+                    "access_token": "none", "token_type": "Bearer", "expires_in": LIFETIME.whole_seconds(), "id_token": token,
                 }),
                 None => json!({ "error": "invalid_grant" }),
             },
@@ -144,15 +146,20 @@ impl Keys {
             return None;
         }
         let (person, nonce) = said.split_once('.')?;
-        let now = OffsetDateTime::now_utc().unix_timestamp();
-        let header = json!({ "alg": "EdDSA", "kid": "lab", "typ": "JWT" });
-        let claims = json!({
-            "iss": self.issuer, "sub": person, "aud": CLIENT, "iat": now, "exp": now + LIFETIME, "nonce": nonce,
-            "auth_time": now, "preferred_username": person, "groups": ["everyone"],
+        let now = OffsetDateTime::now_utc();
+        let said = json!({
+            "nonce": nonce, "auth_time": now.unix_timestamp(), "preferred_username": person, "groups": ["everyone"],
         });
-        let encoded = |value: &Value| BASE64URL_NOPAD.encode(value.to_string().as_bytes());
-        let signed = format!("{}.{}", encoded(&header), encoded(&claims));
-        let signature = self.key.sign(signed.as_bytes()).ok()?;
-        Some(format!("{signed}.{}", BASE64URL_NOPAD.encode(&signature)))
+        let claims = jwt::Claims {
+            issuer: Some(self.issuer.clone()),
+            subject: person.to_owned(),
+            audience: vec![CLIENT.to_owned()],
+            expires: now + LIFETIME,
+            not_before: None,
+            issued: Some(now),
+            id: None,
+            custom: said.as_object().cloned()?,
+        };
+        jwt::sign(&self.key, &claims).ok()
     }
 }
