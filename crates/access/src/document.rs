@@ -1,13 +1,30 @@
-//! What every resource document has on top: its kind, its version and its metadata.
+//! How resource documents are read, and what every one has on top: its kind, its version and its metadata.
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::Labels;
 use crate::labels::check_set;
-use crate::yaml::{Problems, Section};
+use crate::yaml::{self, Errors, Problems, Section};
 
 const METADATA: &[&str] = &["name", "description", "expires", "revision", "labels"];
+
+/// Reads a document from `text`: `read` takes what it says from its top, which has these keys and no others.
+///
+/// # Errors
+/// Everything that is wrong with it, each with line, column and what to write instead.
+pub fn read_document<T>(
+    file: &str,
+    text: &str,
+    known: &[&str],
+    read: impl FnOnce(&Section<'_>, &mut Problems) -> Option<T>,
+) -> Result<T, Errors> {
+    let parsed = yaml::parse(file, text)?;
+    let mut problems = Problems::new();
+    let found = Section::read(&parsed, "", known, &mut problems).and_then(|top| read(&top, &mut problems));
+    problems.finish(file)?;
+    found.ok_or_else(|| Errors { file: file.to_owned(), problems: Vec::new() })
+}
 
 /// The name and expiry of a resource document, of which the rest is read by its kind.
 pub(crate) struct Metadata {

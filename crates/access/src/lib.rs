@@ -35,6 +35,7 @@ pub use database::{
     DatabaseTlsMode, DatabaseUserMode,
 };
 pub use device::{Device, DeviceCustody, DeviceTrust};
+pub use document::read_document;
 pub use factor::{FactorDemand, FactorRule, SessionFactor, SessionProof, SessionTarget};
 pub use identity::{HostRole, Identity, Principal, Traits};
 pub use ids::{

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Map, Number, Value, json};
 
-use crate::document::{Metadata, metadata, metadata_labels};
+use crate::document::{Metadata, metadata, metadata_labels, read_document};
 use crate::resource::Resource;
-use crate::yaml::{self, Errors, Problems, Section, Tree};
+use crate::yaml::{Errors, Problems, Section, Tree};
 use crate::{Kind, Labels, NodeName, ResourceName};
 
 const TOP: &[&str] = &["kind", "version", "metadata", "spec"];
@@ -88,7 +88,7 @@ impl Listed {
     /// # Errors
     /// Everything that is wrong with it, each with line, column and what to write instead.
     pub fn parse(kind: Kind, text: &str, spec: &Spec) -> Result<Self, Errors> {
-        yaml::document(kind.row().document, text, TOP, |top, problems| Self::read(kind, top, spec, problems))
+        read_document(kind.row().document, text, TOP, |top, problems| Self::read(kind, top, spec, problems))
     }
 
     /// Reads what a specification says, of a document or of an item in an agent's configuration; `known` are the keys that the

@@ -8,8 +8,8 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
-use crate::document::metadata;
-use crate::yaml::{self, Errors, Problems, Section};
+use crate::document::{metadata, read_document};
+use crate::yaml::{Errors, Problems, Section};
 use crate::{
     DatabaseName, DeviceId, HostId, Identity, Kind, Login, Nature, Node, Principal, ResourceName, RoleName,
     UserName,
@@ -72,7 +72,7 @@ impl Lock {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn parse(text: &str) -> Result<Self, Errors> {
-        yaml::document("lock", text, &["kind", "version", "metadata", "spec"], read)
+        read_document("lock", text, &["kind", "version", "metadata", "spec"], read)
     }
 
     /// The lock as YAML that [`Lock::parse`] reads back to the same lock.

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use crate::ResourceName;
-use crate::document::metadata;
-use crate::yaml::{self, Errors, Problems, Section, Tree};
+use crate::document::{metadata, read_document};
+use crate::yaml::{Errors, Problems, Section, Tree};
 
 /// Longest condition, in bytes.
 const CONDITION_BYTES: usize = 4096;
@@ -121,7 +121,7 @@ impl LoginRule {
     /// # Errors
     /// Everything that is wrong with it, each with line, column and what to write instead.
     pub fn parse(text: &str) -> Result<Self, Errors> {
-        yaml::document("login_rule", text, &["kind", "version", "metadata", "spec"], read)
+        read_document("login_rule", text, &["kind", "version", "metadata", "spec"], read)
     }
 
     /// The rule as YAML that [`LoginRule::parse`] reads back to the same rule.

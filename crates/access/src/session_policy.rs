@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::document::metadata;
+use crate::document::{metadata, read_document};
 use crate::options::{self, Options};
 use crate::yaml::{self, Errors, Problems, Section};
 
@@ -34,7 +34,7 @@ impl SessionPolicy {
     /// # Errors
     /// Everything that is wrong with it, each with line, column and what to write instead.
     pub fn parse(text: &str) -> Result<Self, Errors> {
-        yaml::document("session_policy", text, &["kind", "version", "metadata", "spec"], read)
+        read_document("session_policy", text, &["kind", "version", "metadata", "spec"], read)
     }
 
     /// The policy as YAML that [`SessionPolicy::parse`] reads back to the same policy.

@@ -185,23 +185,6 @@ pub fn parse(file: &str, text: &str) -> Result<Spanned<Tree>, Errors> {
     parse_with(file, text, options)
 }
 
-/// Reads a document from `text`: `read` takes what it says from its top, which has these keys and no others.
-///
-/// # Errors
-/// Everything that is wrong with it, each with line, column and what to write instead.
-pub fn document<T>(
-    file: &str,
-    text: &str,
-    known: &[&str],
-    read: impl FnOnce(&Section<'_>, &mut Problems) -> Option<T>,
-) -> Result<T, Errors> {
-    let parsed = parse(file, text)?;
-    let mut problems = Problems::new();
-    let found = Section::read(&parsed, "", known, &mut problems).and_then(|top| read(&top, &mut problems));
-    problems.finish(file)?;
-    found.ok_or_else(|| Errors { file: file.to_owned(), problems: Vec::new() })
-}
-
 /// Parses a file that the operator of the machine wrote, such as the configuration, as [`parse`] does. It may have anchors and
 /// aliases.
 ///

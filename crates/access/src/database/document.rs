@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::{Database, DatabaseLogin, DatabaseProtocol, DatabaseTls, DatabaseTlsMode, check_name};
 pub use crate::document::read_labels;
-use crate::document::{metadata, metadata_labels};
-use crate::yaml::{self, Errors, Problems, Section};
+use crate::document::{metadata, metadata_labels, read_document};
+use crate::yaml::{Errors, Problems, Section};
 use crate::{DatabaseName, Labels, NodeName};
 
 const TOP: &[&str] = &["kind", "version", "metadata", "spec"];
@@ -58,7 +58,7 @@ impl Database {
     /// # Errors
     /// Everything that is wrong with it, each with line, column and what to write instead.
     pub fn parse(text: &str) -> Result<Self, Errors> {
-        yaml::document("db", text, TOP, read)
+        read_document("db", text, TOP, read)
     }
 
     /// The database as YAML that [`Database::parse`] reads back to the same database.

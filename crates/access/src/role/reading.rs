@@ -10,7 +10,7 @@ use super::definition::{
     Rules, Verb,
 };
 use super::matchers::{LoginMatcher, MatcherError, NameMatcher, ValueMatcher};
-use crate::document::metadata;
+use crate::document::{metadata, read_document};
 use crate::join::JoinMode;
 use crate::options;
 use crate::yaml::{self, Errors, Problems, Section, Tree};
@@ -32,7 +32,7 @@ impl Role {
     /// # Errors
     /// Everything that is wrong with it, each with line, column and what to write instead.
     pub fn parse(text: &str) -> Result<Self, Errors> {
-        yaml::document("role", text, TOP, read)
+        read_document("role", text, TOP, read)
     }
 
     /// The roles that a cluster begins with. Who has `access` may use everything that labels alone grant.

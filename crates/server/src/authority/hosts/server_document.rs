@@ -1,7 +1,7 @@
 //! The document of a registered OpenSSH server.
 
 use sallyport_access::yaml::{Errors, Problems, Section};
-use sallyport_access::{HostId, Labels, NodeName, OpenSshServer, ServerTrust, yaml};
+use sallyport_access::{HostId, Labels, NodeName, OpenSshServer, ServerTrust, read_document};
 use sallyport_ca::{CaError, keys};
 
 use crate::config::HostPort;
@@ -42,7 +42,7 @@ pub(crate) fn address(text: &str) -> Result<String, &'static str> {
 
 /// Reads the document of a node. Nodes with an agent describe themselves: only the other kind is written.
 pub(crate) fn document(text: &str) -> Result<NodeDocument, Errors> {
-    yaml::document("node", text, &["kind", "sub_kind", "version", "metadata", "spec"], node)
+    read_document("node", text, &["kind", "sub_kind", "version", "metadata", "spec"], node)
 }
 
 fn node(top: &Section<'_>, problems: &mut Problems) -> Option<NodeDocument> {

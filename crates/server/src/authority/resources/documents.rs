@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use sallyport_access::yaml::{Errors, Problems, Section, Tree};
 use sallyport_access::{
     Database, HostId, Kind, Labels, Listed, Lock, LoginRule, LoginRules, NodeName, Role, RoleName,
-    SESSION_POLICY_NAME, SessionPolicy, Traits, UserName, yaml,
+    SESSION_POLICY_NAME, SessionPolicy, Traits, UserName, read_document, yaml,
 };
 use sallyport_wire::{convert, v1};
 use serde::Serialize;
@@ -175,7 +175,7 @@ fn wrong(errors: Errors) -> Status {
 }
 
 fn user(text: &str) -> Result<UserRecord, Errors> {
-    yaml::document("user", text, &["kind", "version", "metadata", "spec"], user_of)
+    read_document("user", text, &["kind", "version", "metadata", "spec"], user_of)
 }
 
 fn user_of(top: &Section<'_>, problems: &mut Problems) -> Option<UserRecord> {
