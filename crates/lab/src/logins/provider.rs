@@ -44,7 +44,7 @@ impl Provider {
             .map_err(LabError::of_connection)?;
         let issuer = format!("http://{}", listener.local_addr().map_err(LabError::of_connection)?);
         let secret = directory.join("provider.secret");
-        write_private(&secret, "what the provider knows the cluster by")?;
+        write_private(&secret, "what-the-provider-knows-the-cluster-by")?;
         let key = MemoryKey::generate(KeyAlgorithm::Ed25519).map_err(LabError::of_connection)?;
         let run = random::token(20).map_err(LabError::of_connection)?;
         let set =

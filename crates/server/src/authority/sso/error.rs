@@ -63,7 +63,7 @@ pub(crate) enum SsoError {
     #[error("the client's secret cannot be read: check client_secret_file")]
     Secret(#[source] io::Error),
     /// The client's secret is none.
-    #[error("{path} has no secret: expected one line of 1 to 1024 printable characters")]
+    #[error("{path} has no secret: expected one line of 1 to 1024 printable ASCII characters without spaces")]
     NoSecret { path: String },
     /// The client's key is not there.
     #[error(

@@ -133,10 +133,10 @@ async fn a_keycloak_whose_clock_is_a_minute_off_is_believed_and_one_further_off_
             false => assert!(is(&came.unwrap_err(), Code::PermissionDenied, "cannot be used"), "{skew}"),
         }
         let expected = match skew {
-            "+3m" => &["not_yet_valid".to_owned()][..],
-            "-12m" => &["expired".to_owned()],
-            _ => &[],
+            "+3m" => "not_yet_valid",
+            "-12m" => "expired",
+            _ => continue,
         };
-        assert_eq!(site.reasons().await, expected, "{skew}");
+        assert_eq!(site.reasons().await, [expected], "{skew}");
     }
 }
