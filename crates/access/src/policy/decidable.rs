@@ -70,6 +70,12 @@ pub trait Decidable: Resource {
         SessionTarget::any(self.kind(), self.name())
     }
 
+    /// The accounts of which a session may have any once the way to it is open, whichever the way was asked for: where what is behind it
+    /// decides about the account, and nothing before it hears of it. None: the way is for the account that was asked for.
+    fn accounts_behind(&self, _: &Seeker<'_>) -> Vec<Self::Account> {
+        Vec::new()
+    }
+
     /// What Cedar is asked.
     fn question(&self, _: &Seeker<'_>, _: &Self::Account) -> Question<'_> {
         Question::session(self.kind(), self.name(), self.labels())

@@ -7,6 +7,7 @@ use super::engine::{Policies, granting, no_role_allows};
 use super::explaining::{Explanation, show_labels};
 use super::merged::Merged;
 use crate::factor::{FactorDemand, FactorRule};
+use crate::limits::{Limits, RecordAt};
 use crate::permit::Permit;
 use crate::refusal::Refusal;
 use crate::role::{Role, TraitRef};
@@ -53,9 +54,9 @@ impl Policies {
         }
         let granting: Vec<&Role> = granting(&combination, &weighed).collect();
         let merged = Merged::of(granting.iter().map(|role| &role.options), &self.sessions.options);
-        let limits = merged.limits();
+        let (limits, opening) = self.opening(&seeker, resource, merged.limits(), &granting);
         if let Some((why, hint)) = limits.device_trust.refuses(identity.device.as_ref()) {
-            let rule = granting.iter().find(|role| role.options.device_trust == Some(limits.device_trust));
+            let rule = opening.iter().find(|role| role.options.device_trust == Some(limits.device_trust));
             let rule = rule.map(|role| format!("role \"{}\" options.device_trust", role.name));
             return Err(Refusal { hint: Some(hint.to_owned()), ..refuse(why.to_owned(), rule) });
         }
@@ -69,6 +70,37 @@ impl Policies {
             rule: weighed.rules.into_iter().next().unwrap_or_default(),
             valid_until: identity.valid_before,
         })
+    }
+
+    /// The limits of a way that is opened, and the roles that they are of. Where what is behind it decides about the account, the way may
+    /// be used as any that the roles allow there, whichever it was asked for: what has to hold before it is opened is then the strictest of
+    /// all. Where a proxy records, it is in front of that, and knows by which account; which device it is stays as for that one.
+    fn opening<'r, R: Decidable>(
+        &self,
+        seeker: &Seeker<'r>,
+        resource: &R,
+        limits: Limits,
+        granting: &[&'r Role],
+    ) -> (Limits, Vec<&'r Role>) {
+        let mut roles = granting.to_vec();
+        if roles.len() == seeker.combination.roles.len() {
+            return (limits, roles);
+        }
+        for account in resource.accounts_behind(seeker) {
+            let weighed = seeker.weigh(resource, &account);
+            for role in self::granting(seeker.combination, &weighed) {
+                if !roles.iter().any(|known| known.name == role.name) {
+                    roles.push(role);
+                }
+            }
+        }
+        if roles.len() == granting.len() {
+            return (limits, roles);
+        }
+        let all = Merged::of(roles.iter().map(|role| &role.options), &self.sessions.options).limits();
+        let device_trust =
+            if all.recording.at == RecordAt::Proxy { limits.device_trust } else { all.device_trust };
+        (Limits { factor: all.factor, device_trust, ..limits }, roles)
     }
 
     /// The strictest second factor that any of these roles or the cluster demands of sessions, and the shortest time.

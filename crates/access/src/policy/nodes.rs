@@ -10,7 +10,7 @@ use crate::factor::SessionTarget;
 use crate::limits::Limits;
 use crate::node::SshOptions;
 use crate::role::{LoginMatcher, Role, TraitRef};
-use crate::{Identity, Kind, Lock, Login, Node, Principal, Traits};
+use crate::{Identity, Kind, Lock, Login, Node, NodeKind, Principal, Traits};
 
 impl Decidable for Node {
     fn act(&self, login: &Login) -> String {
@@ -18,7 +18,18 @@ impl Decidable for Node {
     }
 
     fn session_target(&self, login: &Login) -> SessionTarget {
-        SessionTarget::node(self.id, login)
+        match self.kind {
+            NodeKind::Sallyport => SessionTarget::node(self.id, login),
+            NodeKind::OpenSsh(_) => SessionTarget::any(Kind::Node, self.id.to_string()),
+        }
+    }
+
+    /// A stock server has the login from inside the SSH that passes through.
+    fn accounts_behind(&self, seeker: &Seeker<'_>) -> Vec<Login> {
+        match self.kind {
+            NodeKind::Sallyport => Vec::new(),
+            NodeKind::OpenSsh(_) => seeker.logins(self, &candidates(seeker.combination, seeker.traits)),
+        }
     }
 
     fn question(&self, _: &Seeker<'_>, login: &Login) -> Question<'_> {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use sallyport_access::ids::DeviceId;
 use sallyport_access::{
-    Database, DatabaseAccount, FactorDemand, HostId, Login, Node, NodeKind, NodeName, Permit, Policies,
-    SessionFactor, SessionPolicy, SessionTarget,
+    Database, DatabaseAccount, Device, DeviceCustody, FactorDemand, HostId, Kind, Login, Node, NodeKind,
+    NodeName, OpenSshServer, Permit, Policies, ServerTrust, SessionFactor, SessionPolicy, SessionTarget,
 };
 
 use crate::people::{now, role, user};
@@ -96,6 +97,72 @@ fn a_demand_names_its_session() {
             .factor()
             .is_none()
     );
+}
+
+/// A stock server has the login from inside the SSH that passes through: whichever the client tells beforehand, the strictest of those that
+/// it has there counts, and a proof is for all of them.
+#[test]
+fn a_way_to_a_registered_server_is_for_any_login_there() {
+    let on = |name: &str, login: &str, label: &str, options: &str| {
+        role(
+            name,
+            &format!(
+                "{{allow: {{logins: [{login}], node_labels: {{env: {label}}}}}, options: {{{options}}}}}"
+            ),
+        )
+    };
+    let roles = [
+        on("web", "web", "test", ""),
+        on(
+            "root",
+            "root",
+            "test",
+            "require_session_mfa: hardware, session_mfa_ttl: 5m, device_trust: required",
+        ),
+        on("prod", "admin", "prod", "require_session_mfa: hardware"),
+        on("recorded", "log", "test", "session_recording: proxy"),
+    ];
+    let policies = Policies::compile_with(&roles, SessionPolicy::default()).unwrap();
+    let server = Node {
+        kind: NodeKind::OpenSsh(OpenSshServer {
+            address: "db:22".to_owned(),
+            via: None,
+            host_key: None,
+            names: Vec::new(),
+            trust: ServerTrust::default(),
+        }),
+        ..node()
+    };
+    let own = node();
+    let (login, other) = (Login::new("web").unwrap(), Login::new("root").unwrap());
+    let decide = |held: &[&str], node: &Node, login: &Login, trusted: bool| {
+        let mut alice = user("u", held, &[]);
+        alice.device = trusted.then(|| Device { id: DeviceId::new(), custody: DeviceCustody::File });
+        policies.decide(&alice, node, login, &[], now())
+    };
+    let both = &["web", "root", "prod"][..];
+    for login in [&login, &other] {
+        let permit = decide(both, &server, login, true).unwrap();
+        let demand = permit.factor().unwrap();
+        assert_eq!(
+            (demand.rule.factor, demand.rule.grace.as_secs()),
+            (SessionFactor::Hardware, 300),
+            "{login}"
+        );
+        assert_eq!(demand.target, SessionTarget::any(Kind::Node, server.id.to_string()));
+    }
+    assert!(
+        decide(&["web", "prod"], &server, &login, false).unwrap().factor().is_none(),
+        "no login of hers there"
+    );
+    let refused = decide(both, &server, &login, false).unwrap_err();
+    assert!(refused.to_string().contains("role \"root\" options.device_trust"), "{refused}");
+    // A node decides about the login itself, and hears it from the client who proves it.
+    let permit = decide(both, &own, &login, false).unwrap();
+    assert!(permit.factor().is_none());
+    // So does a proxy that records about the device, but the way behind it is the same.
+    let permit = decide(&["web", "root", "recorded"], &server, &login, false).unwrap();
+    assert_eq!(permit.factor().unwrap().rule.factor, SessionFactor::Hardware);
 }
 
 #[test]

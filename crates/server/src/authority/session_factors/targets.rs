@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use sallyport_access::factor::JOIN_ACCOUNT;
 use sallyport_access::{
-    Database, DatabaseAccount, FactorDemand, FactorRule, HostRole, Identity, Kind, Listed, Login, Nature,
-    Principal, SessionFactor, SessionTarget,
+    Database, DatabaseAccount, FactorDemand, FactorRule, HostId, HostRole, Identity, Kind, Listed, Login,
+    Nature, NodeKind, NodeName, Principal, SessionFactor, SessionTarget,
 };
 use sallyport_wire::v1;
 use time::OffsetDateTime;
@@ -89,13 +89,16 @@ impl Targets {
         }
     }
 
-    /// Whether a host decides about sessions with it: a node about those on itself, an agent about those with what it serves, a
-    /// proxy about all.
+    /// Whether a host decides about sessions with it: a node about those on itself and with servers to which it is the gateway, an agent about
+    /// those with what it serves, a proxy about all.
     pub(super) fn is_decided_by(&self, host: &Identity, with: &With) -> bool {
         let Principal::Host { id, role, .. } = &host.principal else { return false };
         match (role, with) {
             (HostRole::Proxy, _) => true,
-            (HostRole::Node, With::Node(known)) => known.node.id == *id,
+            (HostRole::Node, With::Node(known)) => match &known.node.kind {
+                NodeKind::Sallyport => known.node.id == *id,
+                NodeKind::OpenSsh(server) => server.via.as_ref().is_some_and(|via| self.is_named(id, via)),
+            },
             (HostRole::Node, With::Database(database)) => {
                 self.databases.is_served_by(host, Kind::Database, database.name.as_str())
             }
@@ -104,6 +107,11 @@ impl Targets {
             }
             (HostRole::Auth | HostRole::OpenSsh, _) => false,
         }
+    }
+
+    /// Whether a host is the one node of that name.
+    fn is_named(&self, id: &HostId, name: &NodeName) -> bool {
+        matches!(self.registry.presence.find(name.as_str()).as_slice(), [one] if one.node.id == *id)
     }
 
     /// What is demanded of a session, by the user as they are now; none where nothing is.

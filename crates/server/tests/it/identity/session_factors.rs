@@ -1,9 +1,11 @@
 //! The second factor for each session: whichever way a session is asked for, what roles demand is proven first, and a proof serves what
 //! it was given for.
 
+mod places;
 mod ways;
 
 use sallyport_access::{FactorDemand, FactorRule, SessionFactor, SessionTarget};
+use sallyport_wire::v1::rotation_client::RotationClient;
 use sallyport_wire::v1::session_factors_client::SessionFactorsClient;
 use sallyport_wire::v1::shown_certificate::Certificate;
 use tokio::net::TcpListener;
@@ -433,7 +435,10 @@ async fn hosts_ask_about_their_own_sessions_and_proxies_ask_users_a_few_times() 
     agent_of(&cluster).await;
     bench.first_passkey(&alice).await;
     let mut hostile = SessionFactorsClient::new(support::joined_node(&cluster, "other").await);
-    for target in [web_1(), to("db", "shop", "app", "shop"), to("app", "wiki", "", "")] {
+    let server = "kind: node\nsub_kind: openssh\nversion: v1\nmetadata: {name: stock}\nspec: {address: '192.0.2.1:22', via: web-1}\n";
+    put(&cluster, server.to_owned()).await;
+    let stock = to("node", "stock", "", "");
+    for target in [web_1(), stock, to("db", "shop", "app", "shop"), to("app", "wiki", "", "")] {
         let request = v1::CheckSessionFactorRequest {
             certificate: shown(&alice),
             address: "127.0.0.1".to_owned(),

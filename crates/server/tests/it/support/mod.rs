@@ -272,12 +272,12 @@ pub(crate) async fn tls(
     TlsConnector::from(Arc::new(config)).connect(ServerName::try_from(server.to_owned()).unwrap(), tcp).await
 }
 
-async fn channel(stream: TlsStream<TcpStream>) -> Channel {
+async fn channel(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Channel {
     channel_of(stream, 8 << 20).await
 }
 
 /// With a window for each stream.
-async fn channel_of(stream: TlsStream<TcpStream>, window: u32) -> Channel {
+async fn channel_of(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, window: u32) -> Channel {
     let stream = parking_lot::Mutex::new(Some(stream));
     let connect = tower::service_fn(move |_| {
         let taken = stream.lock().take();
@@ -401,6 +401,14 @@ impl User {
     pub(crate) async fn connect_by(&self, config: ClientConfig) -> std::io::Result<Channel> {
         let server = sallyport_ca::server_name(HostRole::Proxy, &cluster());
         Ok(channel(tls(&self.proxy, config, &server).await?).await)
+    }
+
+    /// To the proxy, by QUIC.
+    pub(crate) async fn connect_by_quic(&self) -> Channel {
+        let server = sallyport_ca::server_name(HostRole::Proxy, &cluster());
+        let proxy = format!("{}:{}", self.proxy.host, self.proxy.port).parse().unwrap();
+        let stream = sallyport_wire::carrier::connect(proxy, &server, self.tls(alpn::H2_BY_QUIC)).await;
+        channel(stream.unwrap()).await
     }
 
     /// To the authority, as this user.

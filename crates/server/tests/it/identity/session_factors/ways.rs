@@ -2,14 +2,17 @@
 
 use std::process::Stdio;
 
-use sallyport_access::Kind;
-use sallyport_wire::SESSION_FACTOR_HEADER;
+use sallyport_access::{HostRole, Kind};
+use sallyport_databases::postgres::startup::Startup;
 use sallyport_wire::v1::proxy_database_request::Frame as DatabaseFrame;
 use sallyport_wire::v1::proxy_resource_request::Frame as ResourceFrame;
 use sallyport_wire::v1::proxy_ssh_request::Frame as SshFrame;
 use sallyport_wire::v1::transport_client::TransportClient;
+use sallyport_wire::{SESSION_FACTOR_HEADER, alpn};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
+use super::places::Places;
 use super::*;
 
 /// What became of a session that was asked for.
@@ -25,22 +28,54 @@ fn became(status: &Status) -> Option<Became> {
     Some(Became::Wanting(header.to_str().unwrap().to_owned()))
 }
 
-/// A way in. `agents` are those of the resource.
+/// What a connection to the proxy goes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Tcp,
+    Quic,
+}
+
+/// A way in. To nodes and registered servers it has their name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Entry {
-    Ssh,
-    Native,
-    Jump,
-    DatabaseEndToEnd,
-    Resource(&'static str),
+    /// The whole way by our own client.
+    Ssh(&'static str, By),
+    /// The native protocol, as far as the proxy: `ssh::it::node::doors` has what the node does.
+    Native(By),
+    /// Stock `ssh -J`.
+    Jump(&'static str),
+    /// TLS to the agent, as far as the proxy.
+    DatabaseEndToEnd(By),
+    /// PostgreSQL's own bytes inside a call.
+    DatabaseInCall(By),
+    /// PostgreSQL inside TLS that says so (ALPN `postgresql`).
+    DatabaseInTls,
+    /// Stock psql, which asks for TLS in PostgreSQL's own words.
+    Psql,
+    /// As far as the proxy.
+    Resource(&'static str, By),
 }
 
 /// The ways in to a kind: a kind that is new has to say its own here.
 fn entries(kind: Kind) -> Vec<Entry> {
+    use By::{Quic, Tcp};
     match kind {
-        Kind::Node => vec![Entry::Ssh, Entry::Native, Entry::Jump],
-        Kind::Database => vec![Entry::DatabaseEndToEnd],
-        Kind::App => vec![Entry::Resource("app")],
+        Kind::Node => {
+            let mut all = vec![Entry::Native(Tcp), Entry::Native(Quic)];
+            for node in ["web-1", "seen-1", "seen-2", "stock-1", "stock-2"] {
+                all.extend([Entry::Ssh(node, Tcp), Entry::Ssh(node, Quic), Entry::Jump(node)]);
+            }
+            all
+        }
+        Kind::Database => vec![
+            Entry::DatabaseEndToEnd(Tcp),
+            Entry::DatabaseEndToEnd(Quic),
+            Entry::DatabaseInCall(Tcp),
+            Entry::DatabaseInCall(Quic),
+            Entry::DatabaseInTls,
+            Entry::Psql,
+        ],
+        Kind::App => vec![Entry::Resource("app", Tcp), Entry::Resource("app", Quic)],
     }
 }
 
@@ -56,82 +91,206 @@ async fn first<Frame, Answer>(
     answers.message().await.map(drop)
 }
 
-/// Tries a way in; none where what is refused is not a factor's, such as an agent that has not heard of its resources yet.
-async fn attempt(user: &User, agent: &str, entry: Entry) -> Option<Became> {
-    let channel = user.connect().await.unwrap();
-    let agents = vec![agent.to_owned()];
-    let outcome = match entry {
-        Entry::Ssh => return by_ssh(user).await,
-        Entry::Jump => return by_jump(user).await,
-        Entry::Native => {
-            let target = v1::SshTarget {
-                node: "web-1".to_owned(),
-                login: os_login(),
-                native: true,
-                ..Default::default()
-            };
-            let frame = v1::ProxySshRequest { frame: Some(SshFrame::Target(target)) };
-            first(frame, async |asked| TransportClient::new(channel).proxy_ssh(asked).await).await
+/// A user in front of all of it.
+struct Before<'t> {
+    user: &'t User,
+    agent: &'t str,
+    places: &'t Places,
+}
+
+impl Before<'_> {
+    /// Tries a way in; none where what is refused is not a factor's, such as an agent that has not heard of its resources yet.
+    async fn attempt(&self, entry: Entry) -> Option<Became> {
+        let agents = vec![self.agent.to_owned()];
+        let outcome = match entry {
+            Entry::Ssh(node, by) => return self.by_ssh(node, by).await,
+            Entry::Jump(node) => return self.by_jump(node).await,
+            Entry::DatabaseInCall(by) => return self.in_call(by).await,
+            Entry::DatabaseInTls => return self.in_tls().await,
+            Entry::Psql => return self.by_psql().await,
+            Entry::Native(by) => {
+                let target = v1::SshTarget {
+                    node: "web-1".to_owned(),
+                    login: os_login(),
+                    native: true,
+                    ..Default::default()
+                };
+                let frame = v1::ProxySshRequest { frame: Some(SshFrame::Target(target)) };
+                let mut proxy = TransportClient::new(self.proxy(by).await);
+                first(frame, async |asked| proxy.proxy_ssh(asked).await).await
+            }
+            Entry::DatabaseEndToEnd(by) => {
+                let target = v1::DatabaseTarget {
+                    database: "shop".to_owned(),
+                    end_to_end: true,
+                    db_user: "app".to_owned(),
+                    db_name: "shop".to_owned(),
+                    agents,
+                };
+                let frame = v1::ProxyDatabaseRequest { frame: Some(DatabaseFrame::Target(target)) };
+                let mut proxy = TransportClient::new(self.proxy(by).await);
+                first(frame, async |asked| proxy.proxy_database(asked).await).await
+            }
+            Entry::Resource(kind, by) => {
+                let target = v1::ResourceTarget { kind: kind.to_owned(), name: "wiki".to_owned(), agents };
+                let frame = v1::ProxyResourceRequest { frame: Some(ResourceFrame::Target(target)) };
+                let mut proxy = TransportClient::new(self.proxy(by).await);
+                first(frame, async |asked| proxy.proxy_resource(asked).await).await
+            }
+        };
+        match outcome {
+            Ok(()) => Some(Became::Opened),
+            Err(status) => became(&status),
         }
-        Entry::DatabaseEndToEnd => {
-            let target = v1::DatabaseTarget {
-                database: "shop".to_owned(),
-                end_to_end: true,
-                db_user: "app".to_owned(),
-                db_name: "shop".to_owned(),
-                agents,
-            };
-            let frame = v1::ProxyDatabaseRequest { frame: Some(DatabaseFrame::Target(target)) };
-            first(frame, async |asked| TransportClient::new(channel).proxy_database(asked).await).await
+    }
+
+    async fn proxy(&self, by: By) -> Channel {
+        match by {
+            By::Tcp => self.user.connect().await.unwrap(),
+            By::Quic => self.user.connect_by_quic().await,
         }
-        Entry::Resource(kind) => {
-            let target = v1::ResourceTarget { kind: kind.to_owned(), name: "wiki".to_owned(), agents };
-            let frame = v1::ProxyResourceRequest { frame: Some(ResourceFrame::Target(target)) };
-            first(frame, async |asked| TransportClient::new(channel).proxy_resource(asked).await).await
+    }
+
+    /// The whole way: the proxy asks, and the node asks for itself.
+    async fn by_ssh(&self, node: &str, by: By) -> Option<Became> {
+        let (user, login) = (self.user, os_login());
+        match support::open(self.proxy(by).await, node, &login).await {
+            Ok(stream) => {
+                let settings = user.settings(node, &login);
+                let connected = sallyport_ssh::client::connect(stream, &user.credentials(), settings).await;
+                let (out, err, _) = support::exec(&connected.ok()?, "echo in").await;
+                (out == "in\n").then_some(Became::Opened).or_else(|| said(&err))
+            }
+            Err(status) => became(&status),
         }
-    };
-    match outcome {
-        Ok(()) => Some(Became::Opened),
-        Err(status) => became(&status),
+    }
+
+    async fn by_jump(&self, node: &str) -> Option<Became> {
+        let (directory, login) = (tempfile::tempdir().unwrap(), os_login());
+        let key = self.user.write_keys(directory.path());
+        let (key, address) = (key.display(), &self.user.proxy);
+        let known = "-o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null";
+        let jump =
+            format!("ssh -F none -i {key} {known} -W %h:%p -p {} alice@{}", address.port, address.host);
+        let command = format!("ssh -F none -i {key} {known} -o 'ProxyCommand={jump}' {login}@{node} echo in");
+        stock(Command::new("sh").arg("-c").arg(command)).await
+    }
+
+    async fn by_psql(&self) -> Option<Became> {
+        let directory = tempfile::tempdir_in(&self.places.directory).unwrap();
+        let write = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            sallyport_testing::write_private(&path, text).unwrap();
+            path.display().to_string()
+        };
+        let mut psql = Command::new("psql");
+        psql.args(["-X", "-q", "-A", "-t", "-w", "-c", "select 'in'"]);
+        psql.env("PGHOST", "127.0.0.1").env("PGPORT", self.user.proxy.port.to_string());
+        psql.env("PGUSER", "app").env("PGDATABASE", "shop").env("PGOPTIONS", "-c sallyport.database=shop");
+        psql.env("PGSSLMODE", "verify-ca").env("PGSSLCERT", write("cert.pem", &self.user.tls_chain));
+        psql.env("PGSSLKEY", write("key.pem", &self.user.tls_key));
+        psql.env("PGSSLROOTCERT", write("ca.pem", &self.places.trust.host_tls_certificates.concat()));
+        stock(psql.env_remove("PGSERVICE")).await
+    }
+
+    async fn in_tls(&self) -> Option<Became> {
+        let server = sallyport_ca::server_name(HostRole::Proxy, &support::cluster());
+        let config = self.user.tls(alpn::POSTGRESQL);
+        let mut stream = support::tls(&self.user.proxy, config, &server).await.unwrap();
+        stream.write_all(&startup()).await.unwrap();
+        let mut answer = Vec::new();
+        while answer.len() < 5 || answer.first() == Some(&b'E') {
+            if stream.read_buf(&mut answer).await.ok()? == 0 {
+                break;
+            }
+        }
+        answered(&answer)
+    }
+
+    async fn in_call(&self, by: By) -> Option<Became> {
+        let (send, receive) = tokio::sync::mpsc::channel(2);
+        let target = v1::DatabaseTarget { database: "shop".to_owned(), ..Default::default() };
+        for frame in [DatabaseFrame::Target(target), DatabaseFrame::Data(startup().into())] {
+            send.send(v1::ProxyDatabaseRequest { frame: Some(frame) }).await.ok().unwrap();
+        }
+        let asked = tokio_stream::wrappers::ReceiverStream::new(receive);
+        let mut proxy = TransportClient::new(self.proxy(by).await);
+        let mut answers = match proxy.proxy_database(asked).await {
+            Ok(answers) => answers.into_inner(),
+            Err(status) => return became(&status),
+        };
+        while let Ok(Some(answer)) = answers.message().await {
+            if let Some(v1::proxy_database_response::Frame::Data(bytes)) = answer.frame {
+                return answered(&bytes);
+            }
+        }
+        None
     }
 }
 
-/// The whole way: the proxy asks, and the node asks for itself.
-async fn by_ssh(user: &User) -> Option<Became> {
-    match user.open("web-1", &os_login()).await {
-        Ok(_) => {
-            let (out, err, _) = user.run("web-1", &os_login(), "echo in").await;
-            (out == "in\n").then_some(Became::Opened).or_else(|| panic!("{out}{err}"))
-        }
-        Err(status) => became(&status),
+/// What a stock program says that prints "in" where it is let in.
+async fn stock(command: &mut Command) -> Option<Became> {
+    let ran = command.stdin(Stdio::null()).output().await.unwrap();
+    match ran.stdout.as_slice() {
+        b"in\n" => Some(Became::Opened),
+        _ => said(&String::from_utf8_lossy(&ran.stderr)),
     }
 }
 
-async fn by_jump(user: &User) -> Option<Became> {
-    let (directory, login) = (tempfile::tempdir().unwrap(), os_login());
-    let key = user.write_keys(directory.path());
-    let (key, address) = (key.display(), &user.proxy);
-    let known = "-o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null";
-    let jump = format!("ssh -F none -i {key} {known} -W %h:%p -p {} alice@{}", address.port, address.host);
-    let ran = Command::new("sh")
-        .arg("-c")
-        .arg(format!("ssh -F none -i {key} {known} -o 'ProxyCommand={jump}' {login}@web-1 echo in"))
-        .stdin(Stdio::null())
-        .output()
-        .await
-        .unwrap();
-    let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
-    if out == "in\n" {
-        return Some(Became::Opened);
-    }
-    let demand = err.split_once("require_session_mfa: ")?.1;
+/// What a person reads.
+fn said(text: &str) -> Option<Became> {
+    let demand = text.split_once("require_session_mfa: ")?.1;
     Some(Became::Wanting(demand.chars().take_while(char::is_ascii_lowercase).collect()))
+}
+
+/// The first packet of a client of PostgreSQL's.
+fn startup() -> Vec<u8> {
+    let parameters = [("user", "app"), ("database", "shop"), ("options", "-c sallyport.database=shop")];
+    let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    Startup { minor: 0, parameters: parameters.into() }.to_bytes()
+}
+
+/// What came of it: PostgreSQL lets the client in, or the answer is an error.
+fn answered(bytes: &[u8]) -> Option<Became> {
+    match bytes.first()? {
+        b'R' => Some(Became::Opened),
+        _ => said(&String::from_utf8_lossy(bytes)),
+    }
+}
+
+/// Each way in, side by side, until all have come to this.
+async fn all_become(before: &Before<'_>, entries: &[Entry], expected: &Became, what: &str) {
+    let one = async |entry: &Entry| {
+        let what = format!("{entry:?} {what}");
+        until(&what, async || before.attempt(*entry).await.filter(|became| became == expected)).await;
+    };
+    futures::future::join_all(entries.iter().map(one)).await;
+}
+
+/// A role that has the proxy record at the servers that are to be.
+fn recording() -> String {
+    format!(
+        "kind: role\nversion: v1\nmetadata: {{name: seen}}\nspec: {{allow: {{logins: [{}], node_labels: {{recorded: 'true'}}}}, options: \
+         {{session_recording: proxy}}}}\n",
+        os_login()
+    )
+}
+
+/// Gives alice these roles, and has her log in with them.
+async fn with_roles(cluster: &Cluster, roles: &str) -> User {
+    put(cluster, format!("kind: user\nversion: v1\nmetadata: {{name: alice}}\nspec: {{roles: [{roles}]}}\n"))
+        .await;
+    let pin = support::pin(&mut cluster.admin().await).await;
+    support::log_in(&cluster.proxy(), &pin, "alice", None).await.unwrap()
 }
 
 /// Protocol by protocol, way by way, rule by rule: none opens a session without what the roles demand, and each does with it.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_way_in_to_every_protocol_asks_for_the_factor_that_roles_demand() {
-    let (cluster, alice) = scene("").await;
+    let (cluster, _) = scene("").await;
+    put(&cluster, recording()).await;
+    let alice = with_roles(&cluster, "alice-role, seen").await;
+    let places = Places::servers(&cluster, &alice).await.with_postgres(&cluster).await;
     let bench = Bench::at(&cluster).await;
     let mut key = bench.first_passkey(&alice).await;
     let agent = agent_of(&cluster).await;
@@ -141,44 +300,71 @@ async fn every_way_in_to_every_protocol_asks_for_the_factor_that_roles_demand() 
     for kind in Kind::ALL {
         assert!(entries(*kind).iter().all(|entry| all.contains(entry)), "no protocol has {kind:?}");
     }
-    for entry in &all {
-        let what = format!("{entry:?} without a demand");
-        until(&what, async || {
-            attempt(&alice, &agent, *entry).await.filter(|became| *became == Became::Opened)
-        })
-        .await;
-    }
+    let before = Before { user: &alice, agent: &agent, places: &places };
+    all_become(&before, &all, &Became::Opened, "without a demand").await;
     for demand in ["yes", "hardware"] {
         put(&cluster, role("alice-role", &format!("require_session_mfa: {demand}, session_mfa_ttl: 5m")))
             .await;
         // A login of its own for each: what was proven by the former does not count.
         let again = bench.logged_in(&mut key).await;
         let refused = Became::Wanting(demand.to_owned());
-        for entry in &all {
-            let what = format!("{entry:?} refused for want of {demand}");
-            until(&what, async || attempt(&again, &agent, *entry).await.filter(|became| *became == refused))
-                .await;
+        let now = Before { user: &again, ..before };
+        all_become(&now, &all, &refused, &format!("refused for want of {demand}")).await;
+        let nodes = ["web-1", "seen-1", "seen-2", "stock-1", "stock-2"];
+        let nodes = nodes.map(|node| to("node", node, &os_login(), ""));
+        let others = [to("db", "shop", "app", "shop"), to("app", "wiki", "", "")];
+        // Stock ssh -J does not tell the proxy the login, so that what it asks for is any.
+        let any = [to("node", "web-1", "", "")];
+        bench.proves(&again, &mut key, wanted(&[&nodes[..], &others, &any].concat())).await;
+        let one = async |entry: &Entry| (*entry, now.attempt(*entry).await);
+        for (entry, became) in futures::future::join_all(all.iter().map(one)).await {
+            assert_eq!(became, Some(Became::Opened), "{entry:?} with {demand}");
         }
-        let targets =
-            [to("node", "web-1", "", ""), to("db", "shop", "app", "shop"), to("app", "wiki", "", "")];
-        bench.proves(&again, &mut key, wanted(&targets)).await;
-        for entry in &all {
-            assert_eq!(
-                attempt(&again, &agent, *entry).await,
-                Some(Became::Opened),
-                "{entry:?} with {demand}"
-            );
-        }
-        for entry in &all {
-            assert_eq!(
-                attempt(&alice, &agent, *entry).await,
-                Some(refused_as(demand)),
-                "{entry:?} of another login"
-            );
+        let one = async |entry: &Entry| (*entry, before.attempt(*entry).await);
+        for (entry, became) in futures::future::join_all(all.iter().map(one)).await {
+            assert_eq!(became, Some(refused_as(demand)), "{entry:?} of another login");
         }
     }
     let started = bench.events("SP2000I", "alice").await;
-    assert!(started.iter().any(|event| event["fields"]["session_factor"] == "laptop"), "{started:?}");
+    let on = |node: &str| {
+        started.iter().any(|event| event["node"] == node && event["fields"]["session_factor"] == "laptop")
+    };
+    assert!(on("web-1") && on("seen-1") && on("seen-2"), "{started:?}");
+}
+
+/// A stock server hears the login from inside the SSH that the proxy passes on, so that telling the proxy one that needs no factor is no way
+/// to one that does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_that_needs_no_factor_is_no_way_to_another_at_a_registered_server() {
+    let (cluster, _) = scene("require_session_mfa: yes, session_mfa_ttl: 5m").await;
+    let guest = "{allow: {logins: [guest], node_labels: {'*': '*'}}}";
+    put(&cluster, format!("kind: role\nversion: v1\nmetadata: {{name: guest}}\nspec: {guest}\n")).await;
+    let alice = with_roles(&cluster, "alice-role, guest").await;
+    let _places = Places::servers(&cluster, &alice).await;
+    let bench = Bench::at(&cluster).await;
+    let mut key = bench.first_passkey(&alice).await;
+    agent_of(&cluster).await;
+    for node in ["stock-1", "stock-2"] {
+        let opened = until(node, async || {
+            let opened = alice.open(node, "guest").await;
+            opened.map_or_else(|status| became(&status).map(Err), |stream| Some(Ok(stream))).filter(
+                |opened| {
+                    // The proxy has heard of the server.
+                    opened.is_ok() || matches!(opened, Err(Became::Wanting(_)))
+                },
+            )
+        })
+        .await;
+        if let Ok(stream) = opened {
+            let settings = alice.settings(node, &os_login());
+            let inside =
+                sallyport_ssh::client::connect(stream, &alice.credentials(), settings).await.unwrap();
+            panic!("{node}: {:?} ran as {}", support::exec(&inside, "echo in").await, os_login());
+        }
+        bench.proves(&alice, &mut key, wanted(&[to("node", node, "guest", "")])).await;
+        assert!(alice.open(node, "guest").await.is_ok(), "{node}: it is proven for all logins there");
+        assert_eq!(alice.run(node, &os_login(), "echo in").await.0, "in\n", "{node}");
+    }
 }
 
 fn refused_as(demand: &str) -> Became {
