@@ -1,6 +1,8 @@
 //! The second factor for each session, at the clients that people have: stock `ssh`, alone and fifty at once, `scp`, `ssh -J`, psql, and
 //! our own.
 
+mod batches;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;

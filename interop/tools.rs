@@ -14,12 +14,12 @@ use crate::support::{
 
 /// What a playbook runs over.
 #[derive(Clone, Copy)]
-struct Scale {
-    nodes: usize,
+pub(crate) struct Scale {
+    pub(crate) nodes: usize,
     /// How many Ansible speaks to at a time.
-    forks: usize,
+    pub(crate) forks: usize,
     /// Nodes of the run that copies its modules.
-    few: usize,
+    pub(crate) few: usize,
 }
 
 fn program(name: &str) -> Command {
@@ -40,6 +40,25 @@ fn lines(child: &mut Child) -> BufReader<ChildStdout> {
     BufReader::new(child.stdout.take().unwrap())
 }
 
+/// Nodes of a playbook, by one token.
+pub(crate) fn fleet(cluster: &mut Cluster, nodes: usize) {
+    let token = cluster.token(&["--uses", &nodes.to_string()]);
+    for number in 1..=nodes {
+        let name = format!("n{number:02}");
+        let config = cluster.node_config(&name, "env: prod", Some(&token));
+        let process = cluster.spawn_node(&name, &config);
+        cluster.nodes.push((name, process));
+    }
+}
+
+/// Waits until a user sees all of them.
+pub(crate) fn all_online(user: &User, nodes: usize) {
+    wait_for("all nodes", || {
+        let output = user.run(&["ls", "--query", "online", "--format", "names"]);
+        (stdout(&output).lines().count() == nodes).then_some(())
+    });
+}
+
 /// One run of the playbook; gives the time and what Ansible said.
 fn play(
     cluster: &Cluster,
@@ -49,6 +68,21 @@ fn play(
     nodes: usize,
     scale: Scale,
 ) -> (Duration, Output) {
+    let mut ansible = playbook(cluster, name, config, domain, nodes, scale);
+    let began = Instant::now();
+    let output = ansible.output().unwrap();
+    (began.elapsed(), output)
+}
+
+/// The playbook, ready to run.
+pub(crate) fn playbook(
+    cluster: &Cluster,
+    name: &str,
+    config: &Path,
+    domain: &str,
+    nodes: usize,
+    scale: Scale,
+) -> Command {
     // Over all nodes by pipelining; over a few by copying every module there, which takes five times as long.
     let pipelining = nodes == scale.nodes;
     let directory = cluster.path(name);
@@ -60,7 +94,7 @@ fn play(
         directory.join("ansible.cfg"),
         format!(
             "[defaults]\ninventory = hosts\nforks = {}\nremote_user = {me}\nremote_tmp = {work}/tmp\nlocal_tmp = \
-             {directory}/tmp\ninterpreter_python = /usr/bin/python3\ngathering = explicit\nhost_key_checking = \
+             {directory}/tmp\ninterpreter_python = /usr/bin/python3\ngathering = explicit\ntimeout = 60\nhost_key_checking = \
              True\n[ssh_connection]\nssh_args = -F {config} -o ControlMaster=auto -o ControlPersist=20s\n\
              control_path_dir = {directory}/cp\ncontrol_path = {directory}/cp/%%C\npipelining = {pipelining}\n\
              transfer_method = sftp\n",
@@ -84,16 +118,14 @@ fn play(
         ),
     )
     .unwrap();
-    let began = Instant::now();
-    let output = program("ansible-playbook")
+    let mut ansible = program("ansible-playbook");
+    ansible
         .arg("play.yaml")
         .current_dir(&directory)
         .env("HOME", &directory)
         .env("ANSIBLE_CONFIG", directory.join("ansible.cfg"))
-        .env("ANSIBLE_NOCOLOR", "1")
-        .output()
-        .unwrap();
-    (began.elapsed(), output)
+        .env("ANSIBLE_NOCOLOR", "1");
+    ansible
 }
 
 #[test]
@@ -109,18 +141,9 @@ fn a_playbook_runs_over_twenty_nodes() {
 fn runs_over(scale: Scale) {
     let Scale { nodes: all, forks, few } = scale;
     let mut cluster = Cluster::bare();
-    let token = cluster.token(&["--uses", &all.to_string()]);
-    for number in 1..=all {
-        let name = format!("n{number:02}");
-        let config = cluster.node_config(&name, "env: prod", Some(&token));
-        let process = cluster.spawn_node(&name, &config);
-        cluster.nodes.push((name, process));
-    }
+    fleet(&mut cluster, all);
     let alice = cluster.add_user("alice", "access", &me());
-    wait_for("all nodes", || {
-        let output = alice.run(&["ls", "--query", "online", "--format", "names"]);
-        (stdout(&output).lines().count() == all).then_some(())
-    });
+    all_online(&alice, all);
     let config = alice.ssh_config(&[]);
     let domain = format!(".{CLUSTER}");
     for (name, nodes) in [("pipelined", all), ("files", few)] {

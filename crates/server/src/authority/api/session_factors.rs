@@ -84,7 +84,7 @@ impl Served for Service {
         let caller = caller(&request);
         let user = self.user(&caller, METHOD).await?;
         self.journal.called(&caller, METHOD, "").await?;
-        self.factors.stands(&caller, &user, &request.into_inner().challenge).await.map(Response::new)
+        self.factors.awaited(&caller, &user, &request.into_inner().challenge).await.map(Response::new)
     }
 
     async fn prove(

@@ -63,7 +63,7 @@ pub(crate) struct Challenges {
     pub(super) making: Making,
     /// What was proven for sessions.
     pub(crate) grants: Grants,
-    pub(super) stop: CancellationToken,
+    pub(crate) stop: CancellationToken,
 }
 
 /// A challenge that is to be opened.

@@ -24,6 +24,7 @@ use crate::authority::factors::kept::{Factors, Held};
 use crate::authority::gate::calls::Gate;
 use crate::authority::identities::known::Identities;
 use crate::authority::issuance::in_force::Issuance;
+use crate::authority::session_factors::gone::Awaited;
 use crate::authority::session_factors::pending::{Open, Pending, Tuple};
 use crate::authority::session_factors::targets::Targets;
 use crate::authority::storage::storage;
@@ -45,6 +46,7 @@ pub(crate) struct SessionFactors {
     pub(super) accounts: Arc<Accounts>,
     pub(super) challenges: Arc<Challenges>,
     pub(super) targets: Targets,
+    pub(super) awaited: Awaited,
     pending: Pending,
     turns: Turns,
 }
@@ -125,6 +127,7 @@ impl SessionFactors {
             accounts: Arc::clone(accounts),
             challenges: Arc::clone(challenges),
             targets,
+            awaited: Awaited::default(),
             pending: Pending::default(),
             turns: Turns::default(),
         })

@@ -3,6 +3,7 @@
 pub(crate) mod asked;
 pub(crate) mod certify;
 pub(crate) mod check;
+mod gone;
 pub(crate) mod grants;
 mod pending;
 pub(crate) mod targets;

@@ -1,6 +1,7 @@
 //! The second factor for each session: whichever way a session is asked for, what roles demand is proven first, and a proof serves what
 //! it was given for.
 
+mod gone;
 mod places;
 mod ways;
 

@@ -1,0 +1,157 @@
+//! Challenges whose program has gone: when the person ends what waited for the proof, by Ctrl-C or with its terminal, the challenge ends, so
+//! that nothing is left that a page could prove, and no other session is let in by it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sallyport_access::Identity;
+use sallyport_audit as events;
+use time::OffsetDateTime;
+use tonic::{Code, Status};
+use tracing::debug;
+
+use crate::authority::caller::Caller;
+use crate::authority::challenges::kept::Challenges;
+use crate::authority::challenges::records::State;
+use crate::authority::secrets::hash_of;
+use crate::authority::session_factors::asked::{SessionFactors, own_of};
+
+/// How long a program has to come back that lost its connection, or whose call was answered and asks anew.
+const COMES_BACK: Duration = Duration::from_secs(5);
+
+/// Who waits for one challenge.
+#[derive(Debug, Default)]
+struct Waits {
+    calls: usize,
+    /// How often the last one has left.
+    left: u64,
+}
+
+/// Which challenges programs wait for here, by their keys. One stays until it is seen that nobody comes back.
+#[derive(Debug, Default)]
+pub(super) struct Awaited(Mutex<HashMap<String, Waits>>);
+
+impl Awaited {
+    fn comes(&self, key: &str) {
+        self.0.lock().entry(key.to_owned()).or_default().calls += 1;
+    }
+
+    /// A call has left; which leaving that was, where it was the last one.
+    fn leaves(&self, key: &str) -> Option<u64> {
+        let mut all = self.0.lock();
+        let waits = all.get_mut(key)?;
+        waits.calls = waits.calls.saturating_sub(1);
+        if waits.calls > 0 {
+            return None;
+        }
+        waits.left += 1;
+        Some(waits.left)
+    }
+
+    /// Whether nobody has come since. Then it is forgotten.
+    fn is_gone(&self, key: &str, left: u64) -> bool {
+        let mut all = self.0.lock();
+        let is_gone = all.get(key).is_some_and(|waits| waits.calls == 0 && waits.left == left);
+        if is_gone {
+            all.remove(key);
+        }
+        is_gone
+    }
+}
+
+/// A call that waits for a challenge.
+struct Waiter {
+    factors: Arc<SessionFactors>,
+    caller: Caller,
+    user: Identity,
+    id: String,
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let key = hash_of(&self.id);
+        let Some(left) = self.factors.awaited.leaves(&key) else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (factors, caller) = (Arc::clone(&self.factors), self.caller.clone());
+        let (user, id) = (self.user.clone(), std::mem::take(&mut self.id));
+        runtime.spawn(async move {
+            tokio::select! {
+                () = tokio::time::sleep(COMES_BACK) => {}
+                // Another authority, or this one anew, lets the program wait.
+                () = factors.challenges.stop.cancelled() => return,
+            }
+            if factors.awaited.is_gone(&key, left)
+                && let Err(status) = factors.withdraw(&caller, &user, &id).await
+            {
+                debug!(%status, "a challenge whose program has gone was not ended");
+            }
+        });
+    }
+}
+
+impl SessionFactors {
+    /// How a challenge of a login stands, once it has changed, as the program asks that will wait until it is proven.
+    pub(crate) async fn awaited(
+        self: &Arc<Self>,
+        caller: &Caller,
+        user: &Identity,
+        id: &str,
+    ) -> Result<sallyport_wire::v1::SessionFactorState, Status> {
+        // Whose it is, before anything is kept of it.
+        self.asked(caller, &own_of(user)?, id, OffsetDateTime::now_utc()).await?;
+        self.awaited.comes(&hash_of(id));
+        let _waiter = Waiter {
+            factors: Arc::clone(self),
+            caller: caller.clone(),
+            user: user.clone(),
+            id: id.to_owned(),
+        };
+        self.stands(caller, user, id).await
+    }
+
+    /// Ends a challenge that nobody waits for any more. It is no refusal: the next session asks anew.
+    async fn withdraw(&self, caller: &Caller, user: &Identity, id: &str) -> Result<(), Status> {
+        let own = own_of(user)?;
+        loop {
+            let now = OffsetDateTime::now_utc();
+            let stored = self.asked(caller, &own, id, now).await?;
+            if stored.value.state != State::Pending {
+                return Ok(());
+            }
+            let mut next = stored.value.clone();
+            next.state = State::Used;
+            next.ceremony = None;
+            match self.challenges.write(&stored, &next, Vec::new(), now).await {
+                // A page was shown at this moment, or a wrong code counted, of which there are few.
+                Err(status) if status.code() == Code::Aborted => continue,
+                written => written?,
+            };
+            let event = caller.event(events::Code::ChallengeRefused);
+            let event = event.message("the program that asked for it has gone");
+            return self.journal.note_caused(caller, Challenges::named(event, &stored), &stored.name).await;
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_gone_when_the_last_has_left_and_nobody_has_come_since() {
+        let awaited = Awaited::default();
+        awaited.comes("one");
+        awaited.comes("one");
+        assert_eq!(awaited.leaves("one"), None, "another waits");
+        let first = awaited.leaves("one").unwrap();
+        awaited.comes("one");
+        assert!(!awaited.is_gone("one", first), "it has come back");
+        let second = awaited.leaves("one").unwrap();
+        assert!(!awaited.is_gone("one", first), "it came back in between");
+        assert!(awaited.is_gone("one", second) && awaited.0.lock().is_empty());
+        assert_eq!(awaited.leaves("other"), None);
+    }
+}
