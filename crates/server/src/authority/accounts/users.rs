@@ -11,6 +11,7 @@ use tonic::Status;
 
 use crate::authority::accounts::login::Accounts;
 use crate::authority::caller::{Caller, shown};
+use crate::authority::devices::voiding;
 use crate::authority::identities::origins::{forgotten, must_be_local};
 use crate::authority::records::{CredentialRecord, InviteRecord, UserRecord};
 use crate::authority::resources::documents::{resource, user_yaml};
@@ -148,8 +149,12 @@ impl Accounts {
         steps.push(typed::put(name.as_str(), &nothing, None).map_err(failed)?);
         let (gone, removed_factors) = self.factors.nothing_of(&name, now).await?;
         steps.extend(gone);
-        let ended = self.logins.end_logins(caller, &name, "the password was reset", now).await?;
+        let why = "the password was reset";
+        let ended = self.logins.end_logins(caller, &name, why, now).await?;
         steps.extend(ended.steps);
+        // What a thief has asked for, too.
+        let (gone, voided) = voiding::all_of(&self.store, caller, &name, why, now).await.map_err(failed)?;
+        steps.extend(gone);
         let invite = invite(&name, user.revision, now)?;
         steps.push(invite.step.clone());
         self.store.backend().transact(steps, now).await.map_err(failed)?;
@@ -161,6 +166,7 @@ impl Accounts {
             .field("removed_factors", removed_factors)
             .field("ended_logins", events.len());
         events.insert(0, event);
+        events.extend(voided);
         self.policy.refresh_after("lock").await?;
         self.journal.record(events).await?;
         Ok(self.invitation(&name, invite))

@@ -1,7 +1,7 @@
 //! Devices are enrolled: by a token at once, else when an administrator admits them.
 
 use sallyport_access::{DeviceCustody, DeviceId, UserName};
-use sallyport_audit::{Code, Event};
+use sallyport_audit::Code;
 use sallyport_ca::DeviceAct;
 use sallyport_sal::{PublicKey, constant_time_eq};
 use sallyport_store::{Kind, Op, StoreError, Stored, typed};
@@ -11,7 +11,7 @@ use tonic::Status;
 
 use super::challenges::Good;
 use super::kept::{Devices, NO_FILE_KEYS, failed};
-use super::records::{DeviceRecord, DeviceState, DeviceTokenRecord, said};
+use super::records::{DeviceRecord, DeviceState, DeviceTokenRecord, said, told};
 use crate::authority::caller::Caller;
 use crate::authority::secrets::{TOKEN_NAME, hash_of};
 
@@ -80,6 +80,13 @@ impl Devices {
         if self.identities.user(user).is_none() {
             return Err(Status::permission_denied(format!("there is no user {user} any more")));
         }
+        // A reset or a lock that came while this call waited has voided what was there: this comes after it.
+        if let Some(identity) = caller.identity() {
+            let cache = self.policy.cache();
+            if let Some(refusal) = cache.policies.locked_out(identity, &cache.locks, now) {
+                return Err(Status::permission_denied(refusal.public_message()));
+            }
+        }
         let own = self.of_user(user, now).await?;
         let pending = own.iter().filter(|device| device.value.state == DeviceState::Pending).count();
         if own.len() >= MOST_DEVICES {
@@ -116,6 +123,7 @@ impl Devices {
             serial: said(&request.serial),
             enrolled: now,
             enrolled_by: user.clone(),
+            login: caller.identity().map(|identity| identity.login_id),
             last: None,
         };
         let mut steps = vec![
@@ -178,18 +186,4 @@ fn used(token: &Stored<DeviceTokenRecord>) -> Op {
 
 fn is_token(key: &str) -> bool {
     key.strip_prefix(DeviceTokenRecord::KIND).is_some_and(|rest| rest.starts_with('/'))
-}
-
-/// An event with what is known of a device. What its machine says of itself is called so.
-pub(super) fn told(event: Event, record: &DeviceRecord) -> Event {
-    let users: Vec<&str> = record.users.iter().map(UserName::as_str).collect();
-    event
-        .message(format!("device/{}", record.id))
-        .field("device", record.id.to_string())
-        .field("custody", record.custody.as_str())
-        .field("users", users.join(", "))
-        .field("state", record.state.word())
-        .field("said_name", record.name.clone())
-        .field("said_os", record.os.clone())
-        .field("said_serial", record.serial.clone())
 }

@@ -11,9 +11,8 @@ use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
 
-use super::enrolling::told;
 use super::kept::{Devices, failed};
-use super::records::{DeviceRecord, DeviceState, DeviceTokenRecord};
+use super::records::{DeviceRecord, DeviceState, DeviceTokenRecord, told};
 use crate::authority::caller::{Caller, shown};
 use crate::authority::identities::logins::Ended;
 use crate::authority::secrets::fresh_token;
@@ -56,6 +55,8 @@ impl Devices {
         request: v1::AddDeviceTokenRequest,
     ) -> Result<v1::AddDeviceTokenResponse, Status> {
         let now = OffsetDateTime::now_utc();
+        // None of those whom it is for is removed meanwhile: another of the name would have it.
+        let _changing = self.identities.steady().await;
         let users = self.users_of(&request.users)?;
         let ttl = request.ttl.as_ref().and_then(convert::duration_from_proto).unwrap_or(TOKEN_TTL);
         if !(SHORTEST_TOKEN_TTL..=LONGEST_TOKEN_TTL).contains(&ttl) {

@@ -12,6 +12,7 @@ use tonic::Status;
 
 use super::challenges::Challenger;
 use super::records::{DeviceRecord, DeviceState, Seen};
+use super::voiding::tokens_of;
 use crate::ServerError;
 use crate::authority::audit::journal::Journal;
 use crate::authority::config::AuthConfig;
@@ -170,9 +171,10 @@ impl Devices {
         Ok(all)
     }
 
-    /// Steps that take a user off their devices: a device of no other user is removed. The caller keeps users as they are.
+    /// Steps that take a user off their devices and off the tokens for them: what is of no other user is removed. The caller keeps users
+    /// as they are.
     pub(crate) async fn nothing_of(&self, user: &UserName, now: OffsetDateTime) -> Result<Vec<Op>, Status> {
-        let mut steps = Vec::new();
+        let mut steps = tokens_of(&self.store, user, now).await.map_err(failed)?.0;
         for Stored { name, mut value, revision, .. } in self.of_user(user, now).await? {
             value.users.retain(|other| other != user);
             steps.push(match value.users.is_empty() {

@@ -5,3 +5,4 @@ pub(crate) mod enrolling;
 pub(crate) mod inventory;
 pub(crate) mod kept;
 pub(crate) mod records;
+pub(crate) mod voiding;

@@ -1,10 +1,12 @@
 //! Devices and their tokens, as they are stored.
 
 use sallyport_access::{Device, DeviceCustody, DeviceId, UserName};
+use sallyport_audit::Event;
 use sallyport_store::Kind;
 use sallyport_wire::{convert, v1};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
+use uuid::Uuid;
 
 /// Longest text that a machine says of itself, in characters.
 const SAID: usize = 64;
@@ -33,6 +35,9 @@ pub(crate) struct DeviceRecord {
     #[serde(with = "time::serde::rfc3339")]
     pub(crate) enrolled: OffsetDateTime,
     pub(crate) enrolled_by: UserName,
+    /// The login that asked for it; none of an earlier release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) login: Option<Uuid>,
     #[serde(default)]
     pub(crate) last: Option<Seen>,
 }
@@ -94,6 +99,20 @@ impl DeviceRecord {
             key: data_encoding::HEXLOWER.encode(&sallyport_sal::hash::sha256(&key)),
         }
     }
+}
+
+/// An event with what is known of a device. What its machine says of itself is called so.
+pub(crate) fn told(event: Event, record: &DeviceRecord) -> Event {
+    let users: Vec<&str> = record.users.iter().map(UserName::as_str).collect();
+    event
+        .message(format!("device/{}", record.id))
+        .field("device", record.id.to_string())
+        .field("custody", record.custody.as_str())
+        .field("users", users.join(", "))
+        .field("state", record.state.word())
+        .field("said_name", record.name.clone())
+        .field("said_os", record.os.clone())
+        .field("said_serial", record.serial.clone())
 }
 
 /// A token with which one device is enrolled, under the beginning of its text.

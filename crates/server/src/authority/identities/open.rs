@@ -14,6 +14,7 @@ use tracing::warn;
 use uuid::Uuid;
 
 use crate::authority::caller::Caller;
+use crate::authority::devices::voiding::{self, Waiting};
 use crate::authority::identities::logins::{Ended, LoginRecord, Logins, OpenedBy, name_of};
 use crate::authority::identities::uses::{Due, KEPT_TO};
 use crate::authority::storage::{removed, storage};
@@ -145,6 +146,47 @@ impl Logins {
         message: &str,
         now: OffsetDateTime,
     ) -> Result<u32, Status> {
+        let count = self.end_which(caller, user, which, message, now).await?;
+        self.policy.refresh_after("lock").await?;
+        // Its user may log out of a login by which a device was asked for. Another who ends it may end that of a thief.
+        let own = caller.identity().map(|identity| identity.login_id);
+        let waiting = match (which, own) {
+            (Which::One(id), Some(own)) if id == own => return Ok(count),
+            (Which::One(id), _) => Waiting::From(id),
+            (Which::AllBut(None), _) => Waiting::Of(user),
+            (Which::AllBut(Some(kept)), _) => Waiting::OfOthers(user, kept),
+        };
+        self.void_waiting(caller, waiting, message, now).await?;
+        Ok(count)
+    }
+
+    /// Removes devices that wait to be admitted, once the lock is in force on what asked for them.
+    pub(crate) async fn void_waiting(
+        &self,
+        caller: &Caller,
+        which: Waiting<'_>,
+        why: &str,
+        now: OffsetDateTime,
+    ) -> Result<(), Status> {
+        let _changing = self.identities.change().await;
+        let voided = voiding::waiting(&self.store, caller, which, why, now).await;
+        let (steps, events) = voided.map_err(|error| storage(&error))?;
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let done = self.store.backend().transact_urgent(steps, now).await;
+        done.map_err(|error| storage(&error))?;
+        self.journal.record_urgent(events).await
+    }
+
+    async fn end_which(
+        &self,
+        caller: &Caller,
+        user: &UserName,
+        which: Which,
+        message: &str,
+        now: OffsetDateTime,
+    ) -> Result<u32, Status> {
         let one = match which {
             Which::One(id) => {
                 let stored = self.store.get::<LoginRecord>(&name_of(user, id), now).await;
@@ -158,16 +200,13 @@ impl Logins {
             Which::AllBut(_) => None,
         };
         if let Some(one) = one {
-            let count = self.end_these(caller, vec![(one, message.to_owned())], None, now).await?;
-            return self.policy.refresh_after("lock").await.map(|()| count);
+            return self.end_these(caller, vec![(one, message.to_owned())], None, now).await;
         }
         let prefix = format!("{}/{user}/", LoginRecord::KIND);
         let (mut after, mut count) = (None, 0);
         loop {
             let page = self.page(&prefix, after.take(), ENDED_AT_ONCE, now).await?;
-            let Some(last) = page.last() else {
-                return self.policy.refresh_after("lock").await.map(|()| count);
-            };
+            let Some(last) = page.last() else { return Ok(count) };
             after = Some(typed::key::<LoginRecord>(&last.name));
             let kept = match which {
                 Which::AllBut(kept) => kept,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sallyport_access::{Role, Verb};
+use sallyport_access::{Lock, LockTarget, Role, Verb};
 use sallyport_audit::Code;
 use sallyport_store::{Store, StoreError};
 use sallyport_wire::v1;
@@ -13,6 +13,7 @@ use crate::authority::accounts::login::Accounts;
 use crate::authority::audit::journal::Journal;
 use crate::authority::caller::{Caller, shown};
 use crate::authority::catalogue::register::{Catalogue, DatabaseRegister};
+use crate::authority::devices::voiding::Waiting;
 use crate::authority::gate::calls::Gate;
 use crate::authority::gate::delegation::Delegation;
 use crate::authority::hosts::membership::Membership;
@@ -233,7 +234,23 @@ impl Resources {
             true => self.journal.record_urgent(vec![event]).await?,
             false => self.journal.record(vec![event]).await?,
         }
+        if let Document::Lock(lock) = &document {
+            self.void_locked(caller, lock, now).await?;
+        }
         Ok(resource(kind, &name, revisions.first().copied().unwrap_or_default(), None, yaml))
+    }
+
+    /// What a user or a login who is locked has asked for is void for good: a lock that is lifted admits no device.
+    async fn void_locked(&self, caller: &Caller, lock: &Lock, now: OffsetDateTime) -> Result<(), Status> {
+        let why = format!("lock/{} was made", lock.name);
+        let waiting = match &lock.target {
+            LockTarget::User(user) => Waiting::Of(user),
+            LockTarget::LoginId(login) => Waiting::From(*login),
+            LockTarget::Role(_) | LockTarget::Login(_) | LockTarget::Resource(..) | LockTarget::Device(_) => {
+                return Ok(());
+            }
+        };
+        self.accounts.logins().void_waiting(caller, waiting, &why, now).await
     }
 
     pub(crate) async fn exists(&self, kind: &str, name: &str, now: OffsetDateTime) -> Result<bool, Status> {

@@ -18,6 +18,7 @@ use super::records::{
     of_person, of_resource, resource_key,
 };
 use crate::authority::caller::Caller;
+use crate::authority::devices::voiding;
 use crate::authority::identities::origins::person_key;
 use crate::authority::records::UserRecord;
 use crate::authority::sso::connector::Connector;
@@ -234,6 +235,9 @@ impl<'a> Directory<'a> {
         ended.steps.extend(logins.steps);
         ended.events.push(event);
         ended.events.extend(logins.events);
+        let voided = voiding::all_of(&self.scim.store, self.client, name, why, now).await.map_err(state)?;
+        ended.steps.extend(voided.0);
+        ended.events.extend(voided.1);
         Ok(())
     }
 

@@ -1,11 +1,14 @@
 //! Trusted devices: enrolled, proven at logins, demanded by roles, and taken away. The test is the program on the device.
 
+mod voided;
+
 use sallyport_access::{Device, DeviceCustody, DeviceId, UserName};
 use sallyport_ca::{DEVICE_KEY, DeviceAct};
 use sallyport_sal::MemoryKey;
 use sallyport_server::config::DevicesSection;
 use sallyport_ssh::client::{Exit, Output, SessionRequest};
 use sallyport_wire::v1::devices_client::DevicesClient;
+use sallyport_wire::v1::logins_client::LoginsClient;
 use sallyport_wire::v1::remove_device_request::What;
 use tonic::Code;
 
@@ -431,6 +434,15 @@ async fn a_device_that_is_locked_or_removed_ends_what_it_logged_in_to() {
         assert_eq!(support::exec(&other, "echo still here").await.0, "still here\n");
         let refused = from_laptop.open("web-1", &login).await.err().unwrap();
         assert!(refused.message().contains("device"), "{refused:?}");
+        // What is removed has no open login any more; what is locked has, for when it is found again.
+        let listed = LoginsClient::new(alice.authority().await).list(v1::ListLoginsRequest::default()).await;
+        let open = listed.unwrap().into_inner().logins;
+        assert_eq!(open.iter().filter(|login| !login.current).count(), usize::from(!removed), "{open:?}");
+        if !removed {
+            let which = Some(v1::end_logins_request::Which::Others(true));
+            let mut logins = LoginsClient::new(alice.authority().await);
+            logins.end(v1::EndLoginsRequest { which }).await.unwrap();
+        }
         let refused = laptop.log_in(&bench, &alice).await.err().unwrap();
         let why = if removed { "not enrolled" } else { "it was lost" };
         assert!(is(&refused, Code::PermissionDenied, why), "{refused:?}");
