@@ -11,6 +11,7 @@ use crate::authority::caller::Caller;
 use crate::authority::challenges::changes::{Own, Spent};
 use crate::authority::challenges::kept::Challenges;
 use crate::authority::challenges::records::Purpose;
+use crate::authority::devices::voiding::{self, Waiting};
 use crate::authority::records::CredentialRecord;
 use crate::authority::storage::storage;
 
@@ -48,16 +49,17 @@ impl Challenges {
             ));
         }
         let purpose = Purpose::ChangePassword;
-        let proven = match self.accounts.prove_password_alone(&own.user, old, now).await {
-            Ok(proven) => proven,
-            Err(refusal) => return Err(self.not_proven(caller, refusal, &purpose, now).await?),
-        };
-        self.accounts.may_have(&own.user, &new).await?;
+        // The factor comes first: without it no answer tells whether the password is right.
         let held = self.factors.held(&own.user, now).await?;
         let mut spent = match held.is_empty() {
             true => Spent::nothing(now),
             false => self.prove(caller, own, request.proof, &purpose, now).await?,
         };
+        let proven = match self.accounts.prove_password_alone(&own.user, old, now).await {
+            Ok(proven) => proven,
+            Err(refusal) => return Err(self.not_proven(caller, refusal, &purpose, now).await?),
+        };
+        self.accounts.may_have(&own.user, &new).await?;
         let hash = self.accounts.hash(new).await?;
 
         let _changing = self.identities.change().await;
@@ -82,10 +84,15 @@ impl Challenges {
         let why = "the password was changed";
         let mut ended = self.accounts.logins().end_others(caller, &own.user, own.login, why, now).await?;
         steps.append(&mut ended.steps);
+        let number = ended.events.len();
+        let waiting = Waiting::OfOthers(&own.user, own.login);
+        let voided = voiding::waiting(&self.store, caller, waiting, why, now).await;
+        let (gone, voided) = voided.map_err(|error| storage(&error))?;
+        steps.extend(gone);
+        ended.events.extend(voided);
         // Failures are forgiven by it, too.
         spent.leave_out(&typed::key::<CredentialRecord>(own.user.as_str()));
         self.spend(caller, own, spent, steps, now).await?;
-        let number = ended.events.len();
         let event = caller.event(Code::PasswordChanged).field("ended_logins", number);
         ended.events.insert(0, event);
         self.policy.refresh_after("lock").await?;

@@ -192,3 +192,38 @@ async fn guesses_at_the_former_password_count_as_those_at_a_login() {
     assert_eq!(by_password(&bench, "alice", PASSWORD).await.unwrap_err().code(), Code::ResourceExhausted);
     assert_eq!(bench.events("SP1001W", "alice").await.len(), 1, "the lockout is on record");
 }
+
+/// A thief of certificates learns nothing of the password of a user who has a factor: what is missing or wrong is the factor, whatever
+/// the password.
+#[tokio::test(flavor = "multi_thread")]
+async fn attacks_without_the_factor_no_answer_tells_whether_the_password_is_right() {
+    let cluster = cluster_with(|_| {}).await;
+    let bench = Bench::at(&cluster).await;
+    let alice = cluster.user("alice", &["root"]).await;
+    let secret = bench.add_codes(&alice, "phone", Proof::Password(PASSWORD.to_owned())).await.unwrap();
+    let begun = bench.begin_proof(&alice, Purpose::ChangePassword(true)).await.unwrap();
+    for by in [None, Some("000000"), Some("challenge"), Some("password")] {
+        let mut answers = Vec::new();
+        for (old, new) in [(PASSWORD, CHANGED), ("not the password", CHANGED), (PASSWORD, "password123")] {
+            let by = by.map(|by| match by {
+                "challenge" => Proof::Challenge(begun.clone()),
+                "password" => Proof::Password(PASSWORD.to_owned()),
+                otp => Proof::Otp(otp.to_owned()),
+            });
+            let refused = change(&alice, old, new, by).await.unwrap_err();
+            answers.push((refused.code(), refused.message().to_owned()));
+        }
+        answers.dedup();
+        assert_eq!(answers.len(), 1, "{by:?}: {answers:?}");
+    }
+    // The password was not even looked at: three wrong codes closed nothing, and the person goes on.
+    let failures = bench.events("SP1015W", "alice").await;
+    assert!(failures.iter().all(|event| event["message"] != "wrong password"), "{failures:?}");
+    let wrong = change(&alice, "not the password", CHANGED, Some(Proof::Otp(next_code(&secret)))).await;
+    assert_eq!(
+        wrong.unwrap_err().message(),
+        "the password is wrong",
+        "the person is told, who has the factor"
+    );
+    change(&alice, PASSWORD, CHANGED, Some(Proof::Otp(next_code(&secret)))).await.unwrap();
+}
