@@ -1,7 +1,7 @@
 //! The second factor for each session: what roles demand, and for which sessions a proof is.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,21 @@ use crate::{Kind, Login};
 pub const SHORTEST_GRACE: Duration = Duration::from_secs(60);
 /// Longest `session_mfa_ttl`.
 pub const LONGEST_GRACE: Duration = Duration::from_secs(30 * 60);
+/// Bits of an IPv6 address that say whose it is (RFC 6177 §2); the rest its machine chooses anew every day or so (RFC 8981).
+const SUBSCRIBER_BITS: u32 = 64;
+
+/// From where a proof serves that was given from an address: that address, or of IPv6 its /64, whose other addresses are the same machine's
+/// as a rule. Its neighbours there are what those behind one IPv4 address are.
+#[must_use]
+pub fn place_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => {
+            IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << (Ipv6Addr::BITS - SUBSCRIBER_BITS))))
+        }
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
 /// What stands for the account where a session of another user is joined.
 pub const JOIN_ACCOUNT: &str = "sallyport-join";
 
@@ -140,7 +155,7 @@ pub struct SessionProof {
     pub factor: SessionFactor,
     /// For which sessions.
     pub targets: Vec<SessionTarget>,
-    /// From where.
+    /// From where; it serves all of its [`place_of`].
     pub address: IpAddr,
     /// The factor as its user calls it, for the record.
     pub name: String,
@@ -151,7 +166,7 @@ impl SessionProof {
     #[must_use]
     pub fn serves(&self, demand: &FactorDemand, client: IpAddr) -> bool {
         self.factor >= demand.rule.factor
-            && self.address.to_canonical() == client.to_canonical()
+            && place_of(self.address) == place_of(client)
             && self.targets.iter().any(|target| target.covers(&demand.target))
     }
 }
@@ -185,6 +200,23 @@ mod tests {
         assert!(!as_root.covers(&any), "one account is not all");
         assert!(!any.covers(&SessionTarget::any(Kind::App, id.to_string())), "of another kind");
         assert!(!any.covers(&SessionTarget::node(crate::HostId::new(), &root)), "of another node");
+    }
+
+    #[test]
+    fn a_proof_serves_its_ipv4_address_and_the_64_of_its_ipv6_address() {
+        let proof = |address: &str| SessionProof {
+            factor: SessionFactor::Yes,
+            targets: vec![SessionTarget::any(Kind::App, "wiki")],
+            address: address.parse().unwrap(),
+            name: "key".to_owned(),
+        };
+        let rule = FactorRule { factor: SessionFactor::Yes, grace: Duration::ZERO };
+        let demand = FactorDemand { rule, target: SessionTarget::any(Kind::App, "wiki") };
+        let serves = |given: &str, client: &str| proof(given).serves(&demand, client.parse().unwrap());
+        assert!(serves("192.0.2.1", "192.0.2.1") && serves("192.0.2.1", "::ffff:192.0.2.1"));
+        assert!(!serves("192.0.2.1", "192.0.2.2") && !serves("192.0.2.1", "2001:db8::c000:201"));
+        assert!(serves("2001:db8:1:2:aaaa::1", "2001:db8:1:2:bbbb:1:2:3"), "another of its machine's");
+        assert!(!serves("2001:db8:1:2::1", "2001:db8:1:3::1"), "of a neighbour");
     }
 
     #[test]

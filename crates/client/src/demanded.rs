@@ -57,7 +57,13 @@ pub(crate) fn at(target: SessionTarget, cluster: &ClusterName) -> SessionTarget 
 /// What a session is with, as a person reads it.
 #[must_use]
 pub fn shown(target: &SessionTarget) -> String {
-    let SessionTarget { kind, resource, account, .. } = target;
+    let SessionTarget { kind, resource, account, db_name } = target;
+    if !db_name.is_empty() {
+        return format!(
+            "{} in {db_name}",
+            shown(&SessionTarget { db_name: String::new(), ..target.clone() })
+        );
+    }
     match (kind.as_str(), account.as_str()) {
         ("node", "") => resource.clone(),
         ("node", account) => format!("{account}@{resource}"),

@@ -148,9 +148,9 @@ pub struct Waiting {
 }
 
 /// Of what the helper says at the end.
-const LONGEST_END: usize = 64 * 1024;
-/// Of a question.
-const LONGEST_QUESTION: usize = 16 * 1024;
+const LONGEST_END: usize = 320 * 1024;
+/// Of a question: it names each of up to 1,000 sessions.
+const LONGEST_QUESTION: usize = 256 * 1024;
 
 /// Waits until the connection ends, or the person is asked something.
 pub fn wait(taken: Taken) -> Heard {

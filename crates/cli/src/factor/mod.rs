@@ -82,7 +82,11 @@ impl Asker for Here {
 fn words(question: &Question, types_here: bool) -> String {
     let Question { what, address, code, codes, wrong, .. } = question;
     let mut words = match wrong {
-        Some(wrong) => format!("Not taken: {}\n", Foreign::new(wrong)),
+        Some(wrong) => format!(
+            "Not taken: {}\nA second factor is demanded for {}.\n",
+            Foreign::new(wrong),
+            Foreign::new(what)
+        ),
         None => format!("A second factor is demanded for {}.\n", Foreign::new(what)),
     };
     words.push_str(&format!("Open this address to prove it:\n  {}\n", Foreign::new(address)));
@@ -162,7 +166,8 @@ mod tests {
         let said = words(&question, false);
         assert_eq!(
             said,
-            "Not taken: the code is wrong\nOpen this address to prove it:\n  https://a.example/approve#x\n"
+            "Not taken: the code is wrong\nA second factor is demanded for root@web-1\u{fffd}[2J error: forged.\nOpen this address to prove \
+             it:\n  https://a.example/approve#x\n"
         );
     }
 }

@@ -7,22 +7,18 @@ use parking_lot::Mutex;
 use sallyport_wire::v1::SessionTarget;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tonic::Code;
 
-use super::authority::{Authority, Ended, Proves, ended};
-use super::question::{Asker, Question, all_shown};
+use super::authority::{Authority, Ended, Proves};
+use super::conversing::{MOST_TARGETS, Others, converse};
+use super::question::{Asker, all_shown};
 use crate::demanded::{Demanded, shown};
-use crate::error::{Error, Result, was_reached};
+use crate::error::{Error, Result};
 use crate::profile::Stored;
 
-/// How long the authority lets something be proven.
-const PATIENCE: Duration = Duration::from_secs(600);
-/// How long to wait before the authority is asked again that has gone for a moment.
-const PAUSE: Duration = Duration::from_secs(1);
-/// What begins together, such as the forks of Ansible, comes to one question within this.
+/// What begins together, such as the forks of Ansible, comes to one question: it is asked once no more has come for so long,
 const GATHER: Duration = Duration::from_millis(80);
-/// Targets of one question; the authority takes no more.
-const MOST_TARGETS: usize = 1_000;
+/// and after so long at the latest.
+const GATHERED: Duration = Duration::from_secs(1);
 
 /// What of one login waits for a factor.
 #[derive(Debug, Default)]
@@ -112,7 +108,7 @@ impl Asking {
         wanted: &[SessionTarget],
         asker: &dyn Asker,
     ) -> Result {
-        tokio::time::sleep(GATHER).await;
+        self.gather().await;
         let mut targets = self.beside(&[]);
         targets.extend(wanted.iter().filter(|target| !targets.contains(target)).cloned().collect::<Vec<_>>());
         targets.truncate(MOST_TARGETS);
@@ -128,6 +124,20 @@ impl Asking {
         state.last = Some(Outcome { until: state.came, targets, came_to: came_to.clone() });
         drop(state);
         judged(came_to, demanded)
+    }
+
+    /// Waits for what begins together.
+    async fn gather(&self) {
+        let until = Instant::now() + GATHERED;
+        let mut known = self.beside(&[]);
+        loop {
+            tokio::time::sleep(GATHER).await;
+            let new = self.beside(&known);
+            if new.is_empty() || Instant::now() >= until {
+                return;
+            }
+            known.extend(new);
+        }
     }
 
     fn wait(&self, target: &SessionTarget) -> Waits<'_> {
@@ -146,8 +156,13 @@ impl Asking {
         let last = state.last.as_ref()?;
         (last.until >= waits.number && last.targets.contains(target)).then(|| last.came_to.clone())
     }
+}
 
-    /// What waits besides these.
+impl Others for Asking {
+    fn more(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.more.notified())
+    }
+
     fn beside(&self, known: &[SessionTarget]) -> Vec<SessionTarget> {
         let state = self.state.lock();
         let mut targets: Vec<SessionTarget> = Vec::new();
@@ -172,83 +187,6 @@ fn judged(came_to: Result<Ended>, demanded: &Demanded) -> Result {
     }
 }
 
-/// Asks for a factor for sessions with these, up to the end of the question; gives what it was about in the end: what comes to `others`
-/// meanwhile joins it, where the authority lets it.
-pub(super) async fn converse(
-    authority: &dyn Proves,
-    asker: &dyn Asker,
-    mut targets: Vec<SessionTarget>,
-    what: &str,
-    others: Option<&Asking>,
-) -> Result<(Ended, Vec<SessionTarget>)> {
-    let asked = authority.begin(targets.clone()).await?;
-    if asked.state == "none" {
-        return Ok((Ended::Proven(None), targets));
-    }
-    let challenge = asked.page.as_ref().map(|page| page.challenge.clone()).unwrap_or_default();
-    let mut question = Question::of(&asked, what.to_owned(), authority.proxy())?;
-    if !asker.can_ask() {
-        return Err(Error::NoOneToAsk);
-    }
-    let deadline = Instant::now() + PATIENCE;
-    let more = || async {
-        match others {
-            Some(others) => others.more.notified().await,
-            None => std::future::pending().await,
-        }
-    };
-    // What another question would be about waits for the end of this one.
-    let mut apart: Vec<SessionTarget> = Vec::new();
-    loop {
-        let mut typed = asker.ask(&question);
-        let code = loop {
-            let mut stands = authority.wait(&challenge);
-            tokio::select! {
-                stands = &mut stands => match stands {
-                    Ok(state) => if let Some(ended) = ended(&state) {
-                        return Ok((ended, targets));
-                    },
-                    // An authority that goes while the connection stays is asked again.
-                    Err(status) if status.code() == Code::Unavailable && was_reached(&status) && Instant::now() < deadline => {
-                        tokio::time::sleep(PAUSE).await;
-                    }
-                    Err(status) => return Err(Error::answered("wait for the second factor", status)),
-                },
-                code = &mut typed => break code,
-                () = more() => {
-                    let known = [targets.as_slice(), apart.as_slice()].concat();
-                    let new = others.map(|others| others.beside(&known)).unwrap_or_default();
-                    if new.is_empty() || targets.len() + new.len() > MOST_TARGETS {
-                        apart.extend(new);
-                        continue;
-                    }
-                    match authority.begin(new.clone()).await {
-                        Ok(joined) if joined.page.as_ref().is_none_or(|page| page.challenge == challenge) => {
-                            targets.extend(new);
-                        }
-                        // Each of them asks anew, and hears of this by itself.
-                        Ok(_) | Err(_) => apart.extend(new),
-                    }
-                }
-                () = tokio::time::sleep_until(deadline) => return Ok((Ended::Refused, targets)),
-            }
-        };
-        drop(typed);
-        match authority.prove(&challenge, code).await {
-            Ok(state) => {
-                if let Some(ended) = ended(&state) {
-                    return Ok((ended, targets));
-                }
-            }
-            // The person may type another; how many they may, the authority says.
-            Err(status) if matches!(status.code(), Code::PermissionDenied | Code::InvalidArgument) => {
-                question.wrong = Some(status.message().to_owned());
-            }
-            Err(status) => return Err(Error::answered("prove the second factor", status)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
@@ -260,6 +198,7 @@ mod tests {
     use tokio::sync::watch;
     use tonic::Status;
 
+    use super::super::question::Question;
     use super::*;
 
     fn target(name: &str) -> SessionTarget {
@@ -275,6 +214,8 @@ mod tests {
         stands: watch::Sender<&'static str>,
         asked: Mutex<Vec<Vec<SessionTarget>>>,
         right: &'static str,
+        /// What the person had read, each time that they typed a code.
+        read: Mutex<Vec<Vec<SessionTarget>>>,
         /// Answers of `begin` that come before those of the challenge.
         first: Mutex<VecDeque<Result<SessionFactorAsked>>>,
     }
@@ -285,6 +226,7 @@ mod tests {
                 stands: watch::Sender::new("pending"),
                 asked: Mutex::default(),
                 right: "123456",
+                read: Mutex::default(),
                 first: Mutex::default(),
             }
         }
@@ -292,7 +234,11 @@ mod tests {
 
     impl Fake {
         fn state(state: &str) -> SessionFactorState {
-            SessionFactorState { state: state.to_owned(), until: None }
+            let (state, partly) = match state.strip_prefix("partly ") {
+                Some(state) => (state, true),
+                None => (state, false),
+            };
+            SessionFactorState { state: state.to_owned(), until: None, partly }
         }
 
         fn pending() -> SessionFactorAsked {
@@ -332,8 +278,10 @@ mod tests {
             &'a self,
             _: &'a str,
             code: String,
+            shown: Vec<SessionTarget>,
         ) -> BoxFuture<'a, Result<SessionFactorState, Status>> {
             async move {
+                self.read.lock().push(shown);
                 if code != self.right {
                     return Err(Status::permission_denied("the code is wrong"));
                 }
@@ -351,6 +299,8 @@ mod tests {
         asked: AtomicUsize,
         questions: Mutex<Vec<Question>>,
         types: Mutex<VecDeque<&'static str>>,
+        /// What they type first, when they do.
+        slow: Mutex<Option<tokio::sync::oneshot::Receiver<&'static str>>>,
         shown: Notify,
     }
 
@@ -363,8 +313,12 @@ mod tests {
             self.asked.fetch_add(1, Ordering::Relaxed);
             self.questions.lock().push(question.clone());
             self.shown.notify_one();
-            let typed = self.types.lock().pop_front();
+            let slow = self.slow.lock().take();
+            let typed = if slow.is_some() { None } else { self.types.lock().pop_front() };
             async move {
+                if let Some(slow) = slow {
+                    return slow.await.unwrap().to_owned();
+                }
                 match typed {
                     Some(typed) => typed.to_owned(),
                     None => std::future::pending().await,
@@ -393,7 +347,9 @@ mod tests {
         let asked = fake.asked.lock();
         assert_eq!((asked.len(), asked[0].len()), (1, 20), "{asked:?}");
         assert_eq!(person.asked.load(Ordering::Relaxed), 1);
-        assert_eq!(person.questions.lock()[0].what, "web-0, web-1, web-2 and 17 more");
+        let what = person.questions.lock()[0].what.clone();
+        assert!(what.starts_with("20 sessions: web-0, web-1, ") && what.ends_with(", web-19"), "{what}");
+        assert_eq!(*fake.read.lock(), [asked[0].clone()], "the code is for what was read");
         assert!(asking.state.lock().waiting.is_empty());
     }
 
@@ -418,6 +374,49 @@ mod tests {
         assert_eq!(questions.len(), 2, "{questions:?}");
         assert_eq!(questions[1].wrong.as_deref(), Some("the code is wrong"));
         assert_eq!(*fake.asked.lock(), [vec![target("web-1")], vec![target("web-2")]]);
+        assert_eq!(*fake.read.lock(), [vec![target("web-1")]]);
+    }
+
+    /// What joins while the person reads is not in what they have read: a code proves it when it is asked for by itself, and where they
+    /// type another they read it, too.
+    #[tokio::test(start_paused = true)]
+    async fn attacks_a_code_is_for_what_was_read_where_it_was_typed() {
+        let (asking, fake) = (Asking::default(), Fake::default());
+        let (typed, code) = tokio::sync::oneshot::channel::<&'static str>();
+        let person = Person { slow: Mutex::new(Some(code)), ..Person::default() };
+        let first = prove(&asking, &fake, "web-1", &person);
+        let later = async {
+            person.shown.notified().await;
+            let later = prove(&asking, &fake, "db-1", &person);
+            let types = async {
+                while fake.asked.lock().len() < 2 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                typed.send("123456").unwrap();
+            };
+            tokio::join!(later, types).0
+        };
+        let (first, later) = tokio::join!(first, later);
+        first.unwrap();
+        later.unwrap();
+        assert_eq!(*fake.read.lock(), [vec![target("web-1")]]);
+        let questions = person.questions.lock();
+        assert_eq!(questions.iter().map(|asked| asked.what.as_str()).collect::<Vec<_>>(), ["web-1", "db-1"]);
+    }
+
+    /// Another program of the login typed a code, for what it had asked for itself.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_proven_elsewhere_for_other_sessions_is_asked_for_anew() {
+        let (asking, fake, person) = (Asking::default(), Fake::default(), Person::default());
+        let elsewhere = async {
+            person.shown.notified().await;
+            let none = SessionFactorAsked { state: "none".to_owned(), ..SessionFactorAsked::default() };
+            fake.first.lock().push_back(Ok(none));
+            fake.stands.send_replace("partly proven");
+        };
+        let (came_to, ()) = tokio::join!(prove(&asking, &fake, "web-1", &person), elsewhere);
+        came_to.unwrap();
+        assert_eq!(*fake.asked.lock(), [vec![target("web-1")], vec![target("web-1")]]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -26,11 +26,12 @@ pub(super) trait Proves: Send + Sync {
     /// Answers when it changes how that stands, or after a while.
     fn wait<'a>(&'a self, challenge: &'a str) -> BoxFuture<'a, Result<SessionFactorState, Status>>;
 
-    /// Proves it by a code.
+    /// Proves it by a code, for the sessions that the person has read.
     fn prove<'a>(
         &'a self,
         challenge: &'a str,
         code: String,
+        shown: Vec<SessionTarget>,
     ) -> BoxFuture<'a, Result<SessionFactorState, Status>>;
 }
 
@@ -86,9 +87,10 @@ impl Proves for Authority {
         &'a self,
         challenge: &'a str,
         otp: String,
+        shown: Vec<SessionTarget>,
     ) -> BoxFuture<'a, Result<SessionFactorState, Status>> {
         let mut client = self.client.clone();
-        let request = ProveSessionFactorRequest { challenge: challenge.to_owned(), otp };
+        let request = ProveSessionFactorRequest { challenge: challenge.to_owned(), otp, shown };
         Box::pin(async move { Ok(client.prove(request).await?.into_inner()) })
     }
 }

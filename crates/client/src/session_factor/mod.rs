@@ -6,6 +6,7 @@
 
 mod asking;
 mod authority;
+mod conversing;
 mod pre_auth;
 mod question;
 

@@ -4,8 +4,8 @@ use futures::future::BoxFuture;
 use sallyport_wire::v1::SessionTarget;
 use time::OffsetDateTime;
 
-use super::asking::converse;
 use super::authority::{Authority, Ended};
+use super::conversing::converse;
 use super::question::{Asker, all_shown};
 use crate::demanded;
 use crate::error::{Error, Result};
@@ -40,7 +40,11 @@ pub fn pre_auth<'a>(
             }
         };
         let authority = Authority { pre_auth_seconds: seconds, all, ..Authority::of(stored).await? };
-        let what = if all { "every session".to_owned() } else { all_shown(&targets) };
+        let what = match (all, seconds) {
+            (false, _) => all_shown(&targets),
+            (true, 0) => "every session, for as long as your roles allow".to_owned(),
+            (true, seconds) => format!("every session that begins within {seconds} s"),
+        };
         match converse(&authority, asker, targets, &what, None).await?.0 {
             Ended::Proven(until) => Ok(until),
             Ended::Refused => Err(Error::FactorRefused { what }),

@@ -8,13 +8,15 @@ use crate::browser_login::address_of;
 use crate::demanded::shown;
 use crate::error::{Error, Result};
 
-/// The first few, and how many more there are.
+/// From more than so many on, their number stands before them.
+const MANY: usize = 3;
+
+/// Each of them: a code that the person types is for what they could read.
 pub(super) fn all_shown(targets: &[SessionTarget]) -> String {
-    const NAMED: usize = 3;
-    let named: Vec<String> = targets.iter().take(NAMED).map(shown).collect();
-    match targets.len().saturating_sub(NAMED) {
-        0 => named.join(", "),
-        more => format!("{} and {more} more", named.join(", ")),
+    let named: Vec<String> = targets.iter().map(shown).collect();
+    match named.len() {
+        0..=MANY => named.join(", "),
+        many => format!("{many} sessions: {}", named.join(", ")),
     }
 }
 
@@ -38,6 +40,13 @@ pub struct Question {
 }
 
 impl Question {
+    /// The same question about these.
+    pub(super) fn names(&mut self, targets: &[SessionTarget]) {
+        if !targets.is_empty() {
+            self.what = all_shown(targets);
+        }
+    }
+
     /// Of what the authority says; `proxy` is where its pages are.
     pub(super) fn of(asked: &SessionFactorAsked, what: String, proxy: &str) -> Result<Self> {
         let page = asked.page.as_ref().ok_or(Error::Lacking("page"))?;

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use sallyport_access::Identity;
+use sallyport_access::factor::place_of;
+use sallyport_access::text::Foreign;
+use sallyport_access::{Identity, SessionTarget};
 use sallyport_ssh::jump::{Answered, Question};
 use sallyport_wire::stream_header::UserCertificate;
 use sallyport_wire::v1::{
     AwaitSessionFactorForRequest, BeginSessionFactorForRequest, ProveSessionFactorForRequest,
-    SessionFactorAsked, SessionTarget, ShownCertificate,
+    SessionFactorAsked, ShownCertificate,
 };
 use tonic::{Code, Status};
 use tracing::{debug, info};
@@ -33,8 +35,31 @@ const MOST_KEPT: usize = 10_000;
 /// What an answer is that the authority gives no reason for.
 const WRONG: &str = "the code was not taken";
 
-/// Whose client it was, and from where.
+/// Whose client it was, and from where, as a proof serves there.
 type Key = (Uuid, IpAddr);
+
+/// What a user was asked last.
+#[derive(Debug, Clone)]
+struct Kept {
+    since: Instant,
+    challenge: String,
+    /// What the user has to do.
+    words: String,
+    /// Which sessions this proxy has asked for, and what they are called.
+    sessions: Vec<(SessionTarget, String)>,
+}
+
+impl Kept {
+    /// The question of one who connects now: it names all that has been asked for, of whom the user may be one.
+    fn question(&self) -> Question {
+        let names: Vec<&str> = self.sessions.iter().map(|(_, name)| name.as_str()).collect();
+        Question {
+            words: format!("A second factor is demanded for {}:\n{}", names.join(", "), self.words),
+            challenge: self.challenge.clone(),
+            sessions: self.sessions.iter().map(|(session, _)| session.clone()).collect(),
+        }
+    }
+}
 
 /// Asks users for a second factor whose clients cannot.
 #[derive(Clone)]
@@ -42,7 +67,7 @@ pub(crate) struct Asking {
     client: AuthorityClient,
     /// This proxy's own address, as browsers reach it.
     address: Arc<str>,
-    kept: Arc<Mutex<HashMap<Key, (Instant, Question)>>>,
+    kept: Arc<Mutex<HashMap<Key, Kept>>>,
 }
 
 impl std::fmt::Debug for Asking {
@@ -58,17 +83,18 @@ impl Asking {
         Self { client, address: format!("https://{address}").into(), kept: Arc::default() }
     }
 
-    /// Has the authority ask for a factor for a session with this, and gives what the user has to do. None: it cannot be asked now.
+    /// Has the authority ask for a factor for a session with this, which is called so, and gives what the user has to do. None: it cannot be
+    /// asked now.
     pub(crate) async fn words(
         &self,
         identity: &Identity,
         (certificate, client): (&UserCertificate, SocketAddr),
-        target: SessionTarget,
+        (target, name): (SessionTarget, &str),
     ) -> Option<String> {
         let request = BeginSessionFactorForRequest {
             certificate: shown(certificate),
             address: client.ip().to_string(),
-            target: Some(target),
+            target: Some(session_factors::target(&target)),
         };
         let mut authority = self.client.session_factors();
         let asked = match tokio::time::timeout(PATIENCE, authority.begin_for(request)).await {
@@ -82,26 +108,15 @@ impl Asking {
         };
         let words = words(&asked, &self.address)?;
         let challenge = asked.page.map(|page| page.challenge).unwrap_or_default();
-        self.keep(key(identity, client), Question { words: words.clone(), challenge });
+        keep(&mut self.kept.lock(), key(identity, client), (challenge, &words), (target, name));
         Some(words)
-    }
-
-    fn keep(&self, key: Key, question: Question) {
-        let mut kept = self.kept.lock();
-        if kept.len() >= MOST_KEPT {
-            kept.retain(|_, (since, _)| since.elapsed() < KEPT);
-            if kept.len() >= MOST_KEPT {
-                kept.clear();
-            }
-        }
-        kept.insert(key, (Instant::now(), question));
     }
 
     /// What the user of a client was asked, and has not proven or refused.
     pub(crate) fn question(&self, identity: &Identity, client: SocketAddr) -> Option<Question> {
         let kept = self.kept.lock();
-        let (since, question) = kept.get(&key(identity, client))?;
-        (since.elapsed() < KEPT).then(|| question.clone())
+        let kept = kept.get(&key(identity, client))?;
+        (kept.since.elapsed() < KEPT).then(|| kept.question())
     }
 
     /// What came of the answer of a user.
@@ -120,13 +135,15 @@ impl Asking {
             let waiting = tokio::time::timeout(PROVING, authority.await_for(request)).await;
             waiting.unwrap_or_else(|_| Err(Status::deadline_exceeded("not proven")))
         } else {
-            let otp = typed.to_owned();
-            authority.prove_for(ProveSessionFactorForRequest { challenge, certificate, address, otp }).await
+            let (otp, shown) =
+                (typed.to_owned(), question.sessions.iter().map(session_factors::target).collect());
+            let request = ProveSessionFactorForRequest { challenge, certificate, address, otp, shown };
+            authority.prove_for(request).await
         };
         match stands.map(|stands| stands.into_inner().state) {
             Ok(state) if state == "pending" => Answered::Again(question.words.clone()),
             Ok(_) => {
-                self.kept.lock().retain(|_, (_, kept)| kept.challenge != question.challenge);
+                self.kept.lock().retain(|_, kept| kept.challenge != question.challenge);
                 Answered::Done
             }
             Err(status) if matches!(status.code(), Code::PermissionDenied | Code::InvalidArgument) => {
@@ -141,8 +158,30 @@ impl Asking {
     }
 }
 
+/// Keeps what a user was asked, with what else was asked for by the same challenge.
+fn keep(
+    kept: &mut HashMap<Key, Kept>,
+    key: Key,
+    (challenge, words): (String, &str),
+    (target, name): (SessionTarget, &str),
+) {
+    if kept.len() >= MOST_KEPT {
+        kept.retain(|_, kept| kept.since.elapsed() < KEPT);
+        if kept.len() >= MOST_KEPT {
+            kept.clear();
+        }
+    }
+    let known = kept.remove(&key).filter(|known| known.challenge == challenge);
+    let mut sessions = known.map(|known| known.sessions).unwrap_or_default();
+    if !sessions.iter().any(|(known, _)| known.covers(&target)) {
+        let named = SessionTarget { resource: name.to_owned(), ..target.clone() };
+        sessions.push((target, Foreign::new(named.to_string()).into()));
+    }
+    kept.insert(key, Kept { since: Instant::now(), challenge, words: words.to_owned(), sessions });
+}
+
 fn key(identity: &Identity, client: SocketAddr) -> Key {
-    (identity.login_id, client.ip())
+    (identity.login_id, place_of(client.ip()))
 }
 
 fn shown(certificate: &UserCertificate) -> Option<ShownCertificate> {
@@ -169,6 +208,30 @@ mod tests {
     use sallyport_wire::v1::ChallengePage;
 
     use super::*;
+
+    /// What another has asked for with the same key, from behind the same address, stands in the question, and what is asked for after it
+    /// was shown is in none of its answers.
+    #[test]
+    fn a_question_names_every_session_that_its_answer_is_for() {
+        let session = |name: &str| SessionTarget::any(sallyport_access::Kind::Node, name);
+        let kept = Mutex::new(HashMap::new());
+        let key = (Uuid::from_u128(1), "192.0.2.1".parse().unwrap());
+        let keep = |challenge: &str, name: &str| {
+            super::keep(&mut kept.lock(), key, (challenge.to_owned(), "open it"), (session(name), name));
+        };
+        let question = || kept.lock().get(&key).unwrap().question();
+        keep("one", "web-1");
+        keep("one", "web-1");
+        let before = question();
+        assert_eq!(before.words, "A second factor is demanded for node web-1:\nopen it");
+        keep("one", "db-1\u{1b}[2J");
+        let both = question();
+        assert_eq!(both.sessions, [session("web-1"), session("db-1\u{1b}[2J")]);
+        assert!(both.words.contains("for node web-1, node db-1\u{fffd}[2J:\n"), "{}", both.words);
+        assert_eq!(before.sessions, [session("web-1")]);
+        keep("two", "web-2");
+        assert_eq!(question().sessions, [session("web-2")], "of another challenge");
+    }
 
     #[test]
     fn a_user_reads_the_page_at_which_passkeys_work() {

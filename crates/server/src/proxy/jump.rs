@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use sallyport_access::Identity;
+use sallyport_access::{Identity, Kind, SessionTarget};
 use sallyport_audit::{Code, Event, Sink};
 use sallyport_ca::Trust;
 use sallyport_sal::HybridKeyExchange;
@@ -17,7 +17,6 @@ use sallyport_ssh::capabilities::{Sighting, Whose};
 use sallyport_ssh::client::PHASE;
 use sallyport_ssh::jump::{ASKS, Admits, Answered, Dial, Jump, JumpConfig, Question, Refusal};
 use sallyport_wire::stream_header::UserCertificate;
-use sallyport_wire::v1;
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
@@ -140,13 +139,13 @@ impl JumpDial {
             _ => None,
         };
         let Some(demanded) = demanded else { return Refusal::new(error.to_string()) };
-        let resource = match opener.view.resolve(host) {
-            Resolved::One(node) => node.id.to_string(),
-            Resolved::Unknown | Resolved::Several(_) => host.to_owned(),
+        let (resource, name) = match opener.view.resolve(host) {
+            Resolved::One(node) => (node.id.to_string(), node.name.to_string()),
+            Resolved::Unknown | Resolved::Several(_) => (host.to_owned(), host.to_owned()),
         };
-        let target = v1::SessionTarget { kind: "node".to_owned(), resource, ..v1::SessionTarget::default() };
+        let target = SessionTarget::any(Kind::Node, resource);
         let whose = (&client.certificate, client.address);
-        match opener.asking.words(&client.identity, whose, target).await {
+        match opener.asking.words(&client.identity, whose, (target, &name)).await {
             Some(words) => Refusal::new(format!(
                 "a second factor has to be proven before this session (require_session_mfa: {}): {words}; or, to type a one-time code, as \
                  the user {ASKS} of this proxy: ssh -J {ASKS}@PROXY",

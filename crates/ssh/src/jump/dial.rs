@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sallyport_access::Identity;
+use sallyport_access::{Identity, SessionTarget};
 use sallyport_ca::Trust;
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +38,8 @@ pub struct Question {
     pub words: String,
     /// For [`Dial::answer`].
     pub challenge: String,
+    /// The sessions that the words name: an answer is for them, and for nothing that was asked for since.
+    pub sessions: Vec<SessionTarget>,
 }
 
 /// What came of an answer.

@@ -20,6 +20,7 @@ use crate::authority::caller::Caller;
 use crate::authority::devices::challenges::Good;
 use crate::authority::devices::kept::Word;
 use crate::authority::devices::records::DeviceRecord;
+use crate::authority::factors::kept::Held;
 use crate::authority::identities::grants::goes_with;
 use crate::authority::identities::logins::{LoginRecord, Opened, OpenedBy, open_login_from};
 use crate::authority::identities::places::{NoPlace, PlacesRecord};
@@ -74,6 +75,27 @@ pub(crate) enum Spends {
         challenge: String,
         proven_at: OffsetDateTime,
     },
+}
+
+/// What proofs of one user rest on.
+pub(crate) struct Standing {
+    reset_at: Option<OffsetDateTime>,
+    held: Held,
+}
+
+impl Standing {
+    /// Refuses what was proven before the credentials were taken away, and by a factor that is not the user's any more.
+    pub(crate) fn bears(&self, factor: Option<Uuid>, proven_at: OffsetDateTime) -> Result<(), LoginRefusal> {
+        if self.reset_at.is_some_and(|reset| reset >= proven_at) {
+            let text = "your credentials were reset since you proved who you are; begin again";
+            return Err(refusal(Status::permission_denied(text), "the credentials were reset since"));
+        }
+        if factor.is_some_and(|factor| self.held.of_id(factor).is_none()) {
+            let text = "the factor that you proved was removed since; begin again";
+            return Err(refusal(Status::permission_denied(text), "the factor was removed since"));
+        }
+        Ok(())
+    }
 }
 
 impl Accounts {
@@ -232,17 +254,13 @@ impl Accounts {
         proven_at: OffsetDateTime,
         now: OffsetDateTime,
     ) -> Result<(), LoginRefusal> {
-        let credential = self.credential_of(user, now).await?;
-        if credential.reset_at.is_some_and(|reset| reset >= proven_at) {
-            let text = "your credentials were reset since you proved who you are; begin again";
-            return Err(refusal(Status::permission_denied(text), "the credentials were reset since"));
-        }
-        let Some(factor) = factor else { return Ok(()) };
-        if self.factors.held(user, now).await?.of_id(factor).is_none() {
-            let text = "the factor that you proved was removed since; begin again";
-            return Err(refusal(Status::permission_denied(text), "the factor was removed since"));
-        }
-        Ok(())
+        self.standing(user, now).await?.bears(factor, proven_at)
+    }
+
+    /// What proofs of a user rest on, as it is now, for any number of them.
+    pub(crate) async fn standing(&self, user: &UserName, now: OffsetDateTime) -> Result<Standing, Status> {
+        let reset_at = self.credential_of(user, now).await?.reset_at;
+        Ok(Standing { reset_at, held: self.factors.held(user, now).await? })
     }
 
     /// A user as they would be logged in now; no lock is against it.

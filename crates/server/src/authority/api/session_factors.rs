@@ -34,7 +34,7 @@ impl Service {
         Ok(identity.clone())
     }
 
-    /// The user whom a proxy calls for, within the bounds of the proxy.
+    /// The user whom a proxy calls for, within the bounds of that user's login, of where they are, and of the proxy.
     async fn asker_for<'c>(
         &self,
         caller: &'c Caller,
@@ -42,13 +42,16 @@ impl Service {
         (shown, from): (Option<&v1::ShownCertificate>, &str),
     ) -> Result<Asker<'c>, Status> {
         let proxy = self.gate.host(caller, method, &[HostRole::Proxy]).await?;
-        self.gate.pages_within_bounds(proxy)?;
         match (self.factors.shown(shown), address(from)) {
             (Ok(user), Ok(address)) => {
+                self.gate.call_for_within_bounds(proxy, &user, address)?;
                 let proxy = Some(proxy.display_name());
                 Ok(Asker { caller, user, address, host_name: String::new(), proxy })
             }
-            (Err(status), _) | (_, Err(status)) => Err(self.gate.refuse(caller, method, status).await),
+            (Err(status), _) | (_, Err(status)) => {
+                self.gate.pages_within_bounds(proxy)?;
+                Err(self.gate.refuse(caller, method, status).await)
+            }
         }
     }
 }
@@ -93,9 +96,9 @@ impl Served for Service {
     ) -> Result<Response<v1::SessionFactorState>, Status> {
         let caller = caller(&request);
         let user = self.user(&caller, "SessionFactors.Prove").await?;
-        let v1::ProveSessionFactorRequest { challenge, otp } = request.into_inner();
+        let v1::ProveSessionFactorRequest { challenge, otp, shown } = request.into_inner();
         let asker = here(&caller, user, String::new());
-        self.factors.prove(&asker, &challenge, Zeroizing::new(otp)).await.map(Response::new)
+        self.factors.prove(&asker, &challenge, Zeroizing::new(otp), &shown).await.map(Response::new)
     }
 
     async fn certify(
@@ -135,7 +138,7 @@ impl Served for Service {
         let asked = request.into_inner();
         let asker = self.asker_for(&caller, METHOD, (asked.certificate.as_ref(), &asked.address)).await?;
         self.journal.called(&caller, METHOD, "").await?;
-        self.factors.stands(&caller, &asker.user, &asked.challenge).await.map(Response::new)
+        self.factors.stands(&asker.guesser(), &asker.user, &asked.challenge).await.map(Response::new)
     }
 
     async fn prove_for(
@@ -147,7 +150,7 @@ impl Served for Service {
         let asked = request.into_inner();
         let otp = Zeroizing::new(asked.otp);
         let asker = self.asker_for(&caller, METHOD, (asked.certificate.as_ref(), &asked.address)).await?;
-        self.factors.prove(&asker, &asked.challenge, otp).await.map(Response::new)
+        self.factors.prove(&asker, &asked.challenge, otp, &asked.shown).await.map(Response::new)
     }
 
     async fn check(

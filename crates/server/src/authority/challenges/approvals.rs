@@ -1,5 +1,6 @@
 //! What a user who is logged in proves anew, at a page: by a passkey, or by a one-time or recovery code.
 
+use sallyport_access::text::Foreign;
 use sallyport_access::{SessionFactor, SessionTarget, UserName};
 use sallyport_audit::{Code, Event};
 use sallyport_store::Stored;
@@ -28,9 +29,6 @@ fn detail(label: &str, value: impl Into<String>) -> v1::WebDetail {
     v1::WebDetail { label: label.to_owned(), value: value.into() }
 }
 
-/// Sessions that a page lists.
-const LISTED: usize = 20;
-
 /// Sessions that the record of a proof lists.
 const ON_RECORD: usize = 50;
 
@@ -47,14 +45,24 @@ fn sessions_shown(asked: &SessionsAsked) -> Vec<v1::WebDetail> {
     let mut details: Vec<v1::WebDetail> = Vec::new();
     if asked.all {
         details.push(detail("Sessions", "all that you may have"));
-        details.push(detail("For", format!("{} minutes", asked.seconds / 60)));
+        details.push(detail("For", format!("{} minutes", asked.seconds.div_ceil(60))));
     }
-    for NamedTarget { target, name } in asked.targets.iter().take(LISTED) {
-        let named = SessionTarget { resource: name.clone(), ..target.clone() };
-        details.push(detail("Session", named.to_string()));
+    // What is alike stands together, and each of it is named: none is granted that the person cannot read.
+    let mut alike: Vec<(SessionTarget, Vec<&str>)> = Vec::new();
+    for NamedTarget { target, name } in &asked.targets {
+        let kind = SessionTarget { resource: String::new(), ..target.clone() };
+        match alike.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, names)) => names.push(name),
+            None => alike.push((kind, vec![name.as_str()])),
+        }
     }
-    if asked.targets.len() > LISTED {
-        details.push(detail("And", format!("{} more sessions", asked.targets.len() - LISTED)));
+    for (target, names) in alike {
+        let label = match names.len() {
+            1 => "Session".to_owned(),
+            several => format!("{several} sessions"),
+        };
+        let named = SessionTarget { resource: names.join(", "), ..target }.to_string();
+        details.push(detail(&label, Foreign::new(named)));
     }
     if let Some(proxy) = &asked.proxy {
         details.push(detail("Asked by", format!("{proxy}, for a program that cannot ask by itself")));
@@ -245,18 +253,19 @@ impl Challenges {
         Self::is_pending(&stored)?;
         self.code_is_typed(browser, &stored, code, now).await?;
         let event = |code| browser.event(code);
-        self.prove_code(&browser.caller, event, &stored, &user, otp, now).await?;
+        self.prove_code(&browser.caller, event, &stored, &user, (otp, None), now).await?;
         Ok(v1::WebProven::default())
     }
 
-    /// Proves a challenge of a user by a one-time or recovery code, wherever it was typed.
+    /// Proves a challenge of a user by a one-time or recovery code, wherever it was typed: for all that it asks for, or for these sessions of
+    /// it alone.
     pub(crate) async fn prove_code(
         &self,
         caller: &Caller,
         event: impl Fn(Code) -> Event,
         stored: &Stored<ChallengeRecord>,
         user: &UserName,
-        otp: &str,
+        (otp, only): (&str, Option<SessionsAsked>),
         now: OffsetDateTime,
     ) -> Result<(), Status> {
         if stored.value.purpose.wants() == SessionFactor::Hardware {
@@ -276,6 +285,11 @@ impl Challenges {
         let _changing = self.identities.steady().await;
         let spends = self.accounts.spend_code(user, &proven, now).await.map_err(|refusal| refusal.status)?;
         let means = (proven.code.means(), SessionFactor::Yes);
+        let mut stored = stored.clone();
+        if let Some(only) = only {
+            stored.value.purpose = Purpose::Session(only);
+        }
+        let stored = &stored;
         self.approved(event(Code::ChallengeProven), stored, user, means, spends, now).await?;
         if let Some(used) = proven.code.recovery_used(caller, user) {
             self.journal.record(vec![used]).await?;
@@ -315,7 +329,10 @@ impl Challenges {
         let revision = record.map(|record| record.revision).unwrap_or_default();
         let event = means.on(event.user(user.as_str()));
         let event = match stored.value.purpose.sessions() {
-            Some(asked) => event.field("sessions", sessions_on_record(asked)),
+            Some(asked) => {
+                let event = event.field("sessions", sessions_on_record(asked));
+                event.field("session_count", asked.targets.len())
+            }
             None => event,
         };
         let grant = granted(&stored.value, user, &means, worth, now);

@@ -157,6 +157,9 @@ pub(crate) struct SessionsAsked {
     /// A page has shown which sessions they are, and none is added any more.
     #[serde(default)]
     pub(crate) shown: bool,
+    /// Of those that were proven: a code was typed for these, and more had been asked for.
+    #[serde(default)]
+    pub(crate) partly: bool,
 }
 
 /// A session, and what its resource is called.

@@ -1,6 +1,7 @@
 //! Whether a caller may: its certificate, the locks, its roles and its bounds, asked anew for every call.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use sallyport_access::{
@@ -79,6 +80,21 @@ impl Gate {
     pub(crate) fn pages_within_bounds(&self, proxy: &Identity) -> Result<(), Status> {
         match &proxy.principal {
             Principal::Host { id, .. } if self.guesses.admits_pages(*id, OffsetDateTime::now_utc()) => Ok(()),
+            _ => Err(over_bounds()),
+        }
+    }
+
+    /// Whether a call that a proxy makes for a client of a user's login is within the bounds of that login, of where the client is, and of the
+    /// proxy.
+    pub(crate) fn call_for_within_bounds(
+        &self,
+        proxy: &Identity,
+        user: &Identity,
+        address: IpAddr,
+    ) -> Result<(), Status> {
+        let now = OffsetDateTime::now_utc();
+        match &proxy.principal {
+            Principal::Host { id, .. } if self.guesses.admits_for(*id, user.login_id, address, now) => Ok(()),
             _ => Err(over_bounds()),
         }
     }

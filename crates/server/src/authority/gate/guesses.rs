@@ -19,8 +19,14 @@ const MOST_FROM_PLACE: usize = 60;
 const CALLS_OF_PLACE: usize = 600;
 /// The same of one login, from wherever.
 const CALLS_OF_LOGIN: usize = 600;
-/// The calls that a proxy may make in a minute for the browsers at its pages, wherever it says that they are.
+/// The calls that a proxy may make in a minute for the browsers at its pages, wherever it says that they are, and for users whose clients
+/// cannot ask for a second factor.
 const CALLS_OF_PAGES: usize = 6_000;
+/// Of those, the calls for the clients of one login: a few for each connection, and a twentieth of all, so that no login takes what the
+/// others of its proxy need. They are not the login's own calls, so that a proxy takes none of these,
+const CALLS_FOR_LOGIN: usize = 300;
+/// and for the clients of one place, where several logins may be.
+const CALLS_FOR_PLACE: usize = 1_200;
 /// Places and logins remembered; past that, the one that was quiet for the longest goes.
 const REMEMBERED: usize = 20_000;
 
@@ -37,6 +43,10 @@ enum Who {
     Login(Uuid),
     /// The pages of a proxy.
     Pages(HostId),
+    /// The clients of a login that proxies call for,
+    ForLogin(Uuid),
+    /// and those of a place.
+    ForPlace(Place),
 }
 
 /// Calls in the present minute.
@@ -90,6 +100,21 @@ impl Guesses {
     /// bind a proxy that makes addresses up.
     pub(crate) fn admits_pages(&self, proxy: HostId, now: OffsetDateTime) -> bool {
         self.admits(Who::Pages(proxy), CALLS_OF_PAGES, now)
+    }
+
+    /// Counts a call that a proxy makes for a client of a login, from an address in the proxy's word. One that its login or its place may not
+    /// make is none of the proxy's: those of others stay.
+    pub(crate) fn admits_for(
+        &self,
+        proxy: HostId,
+        login: Uuid,
+        address: IpAddr,
+        now: OffsetDateTime,
+    ) -> bool {
+        let own = self.admits(Who::ForLogin(login), CALLS_FOR_LOGIN, now);
+        own && places(address)
+            .all(|(place, times)| self.admits(Who::ForPlace(place), CALLS_FOR_PLACE * times, now))
+            && self.admits_pages(proxy, now)
     }
 
     fn admits(&self, who: Who, most: usize, now: OffsetDateTime) -> bool {
@@ -173,6 +198,32 @@ mod tests {
         assert!(!guesses.admits_pages(proxy, now));
         assert!(guesses.admits_pages(HostId::new(), now));
         assert!(guesses.admits_pages(proxy, now + time::Duration::minutes(1)));
+    }
+
+    #[test]
+    fn attacks_one_login_takes_no_calls_of_a_proxy_that_others_need() {
+        let guesses = Guesses::default();
+        let (proxy, login, now) = (HostId::new(), Uuid::new_v4(), start());
+        let from = |number: usize| ip(&format!("192.0.{}.{}", number / 250, number % 250));
+        // From wherever the proxy says that it is.
+        let admitted =
+            (0..CALLS_OF_PAGES).filter(|number| guesses.admits_for(proxy, login, from(*number), now)).count();
+        assert_eq!(admitted, CALLS_FOR_LOGIN);
+        // Many logins at one place.
+        let office = ip("198.51.100.1");
+        let admitted =
+            (0..CALLS_OF_PAGES).filter(|_| guesses.admits_for(proxy, Uuid::new_v4(), office, now)).count();
+        assert_eq!(admitted, CALLS_FOR_PLACE);
+        assert!(guesses.admits_for(proxy, Uuid::new_v4(), ip("198.51.100.2"), now), "others go on");
+        assert!(guesses.admits_pages(proxy, now), "and so do the pages");
+        assert!(guesses.admits_login(login, now), "the login's own calls are its own");
+        // All of them together have the proxy's bound, and what was refused before has taken nothing of it.
+        let left = CALLS_OF_PAGES - CALLS_FOR_LOGIN - CALLS_FOR_PLACE - 2;
+        let admitted = (0..CALLS_OF_PAGES)
+            .filter(|number| guesses.admits_for(proxy, Uuid::new_v4(), from(*number), now))
+            .count();
+        assert_eq!(admitted, left);
+        assert!(guesses.admits_for(proxy, login, office, now + time::Duration::minutes(1)));
     }
 
     #[test]

@@ -1,16 +1,15 @@
 //! A second factor as it is asked for: by users themselves, and by proxies for those whose clients cannot.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use sallyport_access::factor::LONGEST_GRACE;
-use sallyport_access::{FactorDemand, FactorRule, Identity, Principal, SessionFactor};
+use sallyport_access::factor::{LONGEST_GRACE, place_of};
+use sallyport_access::{FactorRule, Identity, Principal, SessionFactor};
 use sallyport_audit::{Code, Event};
 use sallyport_store::{Store, Stored};
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
-use zeroize::Zeroizing;
 
 use crate::authority::accounts::login::Accounts;
 use crate::authority::accounts::turns::Turns;
@@ -30,9 +29,11 @@ use crate::authority::session_factors::targets::Targets;
 use crate::authority::storage::storage;
 
 /// Sessions that one call asks for.
-const MOST_TARGETS: usize = 1_000;
+pub(super) const MOST_TARGETS: usize = 1_000;
 /// Sessions that one challenge is for, with those that have joined.
 const MOST_JOINED: usize = 2_000;
+/// Sessions that one challenge of a proxy's is for: all of them stand in one prompt of a stock client.
+const MOST_JOINED_FOR: usize = 100;
 
 /// The second factor for each session.
 #[derive(Debug)]
@@ -70,8 +71,17 @@ impl Asker<'_> {
         own_of(&self.user)
     }
 
+    /// Whose wrong guesses they are: of what a proxy asks those of where its client is, so that no one client has its proxy barred, and with
+    /// it all others.
+    pub(crate) fn guesser(&self) -> Caller {
+        match &self.proxy {
+            Some(_) => Caller::Anonymous { address: SocketAddr::new(self.address, 0) },
+            None => self.caller.clone(),
+        }
+    }
+
     /// An event of what they ask; one that a proxy asks names it, and has the user's address.
-    fn event(&self, code: Code) -> Event {
+    pub(super) fn event(&self, code: Code) -> Event {
         let event = self.caller.event(code);
         match &self.proxy {
             Some(proxy) => event.field("proxy", proxy.clone()).source(self.address.to_string()),
@@ -156,9 +166,10 @@ impl SessionFactors {
         }
         let tuple = Tuple {
             login: own.login,
-            address: asker.address.to_canonical(),
+            place: place_of(asker.address),
             factor: needed.rule.factor,
             all: needed.all,
+            seconds: needed.seconds,
             proxy: asker.proxy.clone(),
         };
         // Those that come at once find what the first of them has opened.
@@ -222,6 +233,7 @@ impl SessionFactors {
         }
         let (mut rule, mut targets, mut refusal) = (FactorRule::default(), Vec::new(), None);
         let several = wanted.targets.len() > 1;
+        let mut proofs = self.proofs(own, asker.address, now);
         for asked in &wanted.targets {
             let demand = self
                 .targets
@@ -235,7 +247,7 @@ impl SessionFactors {
                     continue;
                 }
             };
-            if self.proven(own, asker.address, &demand, now).await?.is_none() {
+            if proofs.of(&demand).await?.is_none() {
                 rule = rule.and(demand.rule);
                 let named = NamedTarget { target: demand.target, name: with.name() };
                 if !targets.contains(&named) {
@@ -299,7 +311,8 @@ impl SessionFactors {
             if new.is_empty() {
                 return Ok(Some(open));
             }
-            if asked.shown || asked.targets.len() + new.len() > MOST_JOINED {
+            let most = if tuple.proxy.is_some() { MOST_JOINED_FOR } else { MOST_JOINED };
+            if asked.shown || asked.targets.len() + new.len() > most {
                 break;
             }
             asked.targets.extend(new.into_iter().cloned());
@@ -329,6 +342,7 @@ impl SessionFactors {
             seconds: needed.seconds,
             proxy: asker.proxy.clone(),
             shown: false,
+            partly: false,
         });
         let code = terminal::fresh()?;
         let asking = Asking {
@@ -373,29 +387,6 @@ impl SessionFactors {
         }
     }
 
-    /// Proves a challenge of a login by a one-time or recovery code.
-    pub(crate) async fn prove(
-        &self,
-        asker: &Asker<'_>,
-        id: &str,
-        otp: Zeroizing<String>,
-    ) -> Result<v1::SessionFactorState, Status> {
-        let now = OffsetDateTime::now_utc();
-        let own = asker.own()?;
-        let stored = self.asked(asker.caller, &own, id, now).await?;
-        self.challenges.still_asked(&stored.value, now).await?;
-        Challenges::is_pending(&stored)?;
-        let event = |code| asker.event(code);
-        let proven = self.challenges.prove_code(asker.caller, event, &stored, &own.user, &otp, now).await;
-        proven.map_err(|status| match status.code() {
-            // Programs and proxies take it for a caller whose certificate is refused, and would not let the person type another code.
-            tonic::Code::Unauthenticated => Status::permission_denied(status.message()),
-            _ => status,
-        })?;
-        let stored = self.asked(asker.caller, &own, id, now).await?;
-        Ok(state_of(&stored.value))
-    }
-
     /// A challenge for sessions of a login.
     pub(super) async fn asked(
         &self,
@@ -410,28 +401,9 @@ impl SessionFactors {
             None => Err(Status::invalid_argument("this challenge is for no session")),
         }
     }
-
-    /// The proof that serves a session, where there is one that stands.
-    pub(super) async fn proven(
-        &self,
-        own: &Own,
-        address: IpAddr,
-        demand: &FactorDemand,
-        now: OffsetDateTime,
-    ) -> Result<Option<(String, OffsetDateTime)>, Status> {
-        for (grant, until) in self.challenges.grants.serving(own.login, &own.user, address, demand, now) {
-            let stands = self.accounts.proof_stands(&own.user, grant.factor, grant.proven_at, now).await;
-            match stands {
-                Ok(()) => return Ok(Some((grant.name, until))),
-                Err(refusal) if refusal.status.code() == tonic::Code::PermissionDenied => {}
-                Err(refusal) => return Err(refusal.status),
-            }
-        }
-        Ok(None)
-    }
 }
 
-fn state_of(record: &ChallengeRecord) -> v1::SessionFactorState {
+pub(super) fn state_of(record: &ChallengeRecord) -> v1::SessionFactorState {
     let (state, until) = match &record.state {
         State::Pending => ("pending", None),
         State::Refused => ("refused", None),
@@ -441,5 +413,6 @@ fn state_of(record: &ChallengeRecord) -> v1::SessionFactorState {
         }
         State::Used => ("ended", None),
     };
-    v1::SessionFactorState { state: state.to_owned(), until: until.map(convert::time_to_proto) }
+    let partly = record.purpose.sessions().is_some_and(|asked| asked.partly);
+    v1::SessionFactorState { state: state.to_owned(), until: until.map(convert::time_to_proto), partly }
 }

@@ -60,11 +60,12 @@ impl SessionFactors {
         }
         let address = caller.address().unwrap_or(NOWHERE.ip()).to_canonical();
         let (mut name, mut targets) = (None, Vec::new());
+        let mut proofs = self.proofs(&own, address, now);
         for asked in asked.targets.iter().map(|named| &named.target) {
             let request = named(asked);
             let with = self.targets.find(&request)?;
             let Some(demand) = self.targets.demand(user, &with, &request, now)? else { continue };
-            let Some((factor, _)) = self.proven(&own, address, &demand, now).await? else {
+            let Some((factor, _)) = proofs.of(&demand).await? else {
                 return Err(Status::failed_precondition(
                     "what you have proven serves no more, or not from here; prove it anew",
                 ));

@@ -55,7 +55,8 @@ impl SessionFactors {
         let Some(demand) = self.targets.demand(&user, &with, asked, now)? else {
             return Ok(v1::CheckSessionFactorResponse { satisfied: true, ..Default::default() });
         };
-        let proven = self.proven(&own_of(&user)?, address(&request.address)?, &demand, now).await?;
+        let own = own_of(&user)?;
+        let proven = self.proofs(&own, address(&request.address)?, now).of(&demand).await?;
         let result = if proven.is_some() { "proven" } else { "missing" };
         metrics::counter!("sallyport_session_factors_checked_total", "result" => result).increment(1);
         Ok(match proven {

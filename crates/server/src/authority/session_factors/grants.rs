@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use parking_lot::Mutex;
+use sallyport_access::factor::place_of;
 use sallyport_access::{FactorDemand, SessionFactor, SessionTarget, UserName};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -29,7 +30,7 @@ pub(crate) enum Scope {
 pub(crate) struct Grant {
     pub(crate) user: UserName,
     pub(crate) login: Uuid,
-    /// Where the sessions come from.
+    /// Where the sessions come from; it serves those of the same [`place_of`].
     pub(crate) address: IpAddr,
     pub(crate) scope: Scope,
     /// What the proof is worth.
@@ -59,7 +60,7 @@ impl Grant {
         let until = self.until.min(self.proven_at + demand.rule.serves());
         let holds = covers
             && self.user == *user
-            && self.address == address.to_canonical()
+            && place_of(self.address) == place_of(address)
             && self.worth >= demand.rule.factor
             && self.proven_at <= now
             && now < until;
@@ -76,8 +77,7 @@ pub(crate) struct Grants {
 
 impl Grants {
     /// Keeps a proof.
-    pub(crate) fn add(&self, mut grant: Grant, now: OffsetDateTime) {
-        grant.address = grant.address.to_canonical();
+    pub(crate) fn add(&self, grant: Grant, now: OffsetDateTime) {
         let mut kept = self.kept.lock();
         if kept.len() >= MOST_LOGINS {
             kept.retain(|_, grants| grants.iter().any(|grant| now < grant.until));
@@ -119,13 +119,13 @@ impl Grants {
         let mut refused = self.refused.lock();
         refused.retain(|_, until| now < *until);
         if refused.len() < MOST_LOGINS {
-            refused.insert((login, address.to_canonical()), now + QUIET);
+            refused.insert((login, place_of(address)), now + QUIET);
         }
     }
 
     /// Until when a user is not asked, where they have refused.
     pub(crate) fn quiet(&self, login: Uuid, address: IpAddr, now: OffsetDateTime) -> Option<OffsetDateTime> {
-        self.refused.lock().get(&(login, address.to_canonical())).copied().filter(|until| now < *until)
+        self.refused.lock().get(&(login, place_of(address))).copied().filter(|until| now < *until)
     }
 }
 
@@ -178,6 +178,10 @@ mod tests {
         );
         assert_eq!(one.serves(&bob, address, &wiki, now), None, "of another user");
         assert_eq!(one.serves(&alice, "192.0.2.2".parse().unwrap(), &wiki, now), None, "from elsewhere");
+        let by_ipv6 = Grant { address: "2001:db8:1:2:aaaa::1".parse().unwrap(), ..one.clone() };
+        let serves = |from: &str| by_ipv6.serves(&alice, from.parse().unwrap(), &wiki, now).is_some();
+        assert!(serves("2001:db8:1:2:bbbb::7"), "another address of its machine's");
+        assert!(!serves("2001:db8:1:3:aaaa::1") && !serves("192.0.2.1"), "of another subscriber");
         assert_eq!(one.serves(&alice, address, &demand("mail", yes, 300), now), None, "of another resource");
         assert_eq!(
             one.serves(&alice, address, &demand("wiki", SessionFactor::Hardware, 300), now),

@@ -6,4 +6,5 @@ pub(crate) mod check;
 mod gone;
 pub(crate) mod grants;
 mod pending;
+mod proving;
 pub(crate) mod targets;

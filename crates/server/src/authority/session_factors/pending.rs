@@ -16,10 +16,13 @@ const MOST: usize = 20_000;
 pub(super) struct Tuple {
     /// The login, which stands for its user and its keys.
     pub(super) login: Uuid,
-    pub(super) address: IpAddr,
+    /// From where, as a proof serves there.
+    pub(super) place: IpAddr,
     pub(super) factor: SessionFactor,
     /// It is for all sessions.
     pub(super) all: bool,
+    /// For how long. One who asks for a minute does not prove what another has asked half an hour for.
+    pub(super) seconds: u32,
     /// The proxy that asks. A proxy can leave a challenge that it knows unproven or spend its codes, so that it gets none of the user's own.
     pub(super) proxy: Option<String>,
 }

@@ -19,7 +19,7 @@ use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use metrics::counter;
-use sallyport_access::{DatabaseName, DatabasePermit, HostId};
+use sallyport_access::{DatabaseName, DatabasePermit, HostId, Kind, SessionTarget};
 use sallyport_audit::{Code, Event, PHASE};
 use sallyport_databases::postgres::error::Refusal;
 use sallyport_databases::postgres::options;
@@ -149,15 +149,14 @@ impl Databases {
     /// What the client shows. It cannot ask for a second factor, so that the words say where it is proven.
     async fn told(&self, client: &ClientContext, asked: &DatabaseAsked<'_>, denied: Denied) -> Refusal {
         let (Some(_), Some(name)) = (denied.factor, asked.name) else { return denied.refusal };
-        let said = |text: Option<&str>| text.unwrap_or_default().to_owned();
-        let target = v1::SessionTarget {
-            kind: "db".to_owned(),
-            resource: name.to_string(),
+        let said = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
+        let target = SessionTarget {
             account: said(asked.said.and_then(|said| said.user)),
             db_name: said(asked.said.and_then(|said| said.name.or(said.user))),
+            ..SessionTarget::any(Kind::Database, name.as_str())
         };
         let whose = (&client.certificate, client.address);
-        match self.opener.asking.words(&client.identity, whose, target).await {
+        match self.opener.asking.words(&client.identity, whose, (target, name.as_str())).await {
             Some(words) => denied.refusal.hint(words),
             None => denied.refusal,
         }

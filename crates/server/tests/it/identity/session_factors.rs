@@ -3,6 +3,7 @@
 
 mod gone;
 mod places;
+mod shown;
 mod ways;
 
 use sallyport_access::{FactorDemand, FactorRule, SessionFactor, SessionTarget};
@@ -155,6 +156,13 @@ impl Bench<'_> {
         let awaited = v1::AwaitSessionFactorRequest { challenge: id.clone() };
         assert_eq!(sessions(user).await.r#await(awaited).await.unwrap().into_inner().state, "proven");
         id
+    }
+
+    async fn recovery_codes(&self, user: &User, key: &mut Authenticator) -> Vec<String> {
+        let id = self.begin_proof(user, Purpose::RecoveryCodes(true)).await.unwrap();
+        self.approve(&id, key).await.unwrap();
+        let by = v1::MakeRecoveryCodesRequest { proof: proof(Proof::Challenge(id)) };
+        factors(user).await.make_recovery_codes(by).await.unwrap().into_inner().codes
     }
 
     /// What a proxy hears that asks about a session of a user's who comes from an address.
@@ -367,7 +375,11 @@ async fn the_factor_is_the_users_own_and_of_the_kind_that_is_demanded() {
     let asked = bench.ask(&alice, wanted(&[web_1()])).await;
     assert_eq!((asked.demand.as_str(), asked.codes, asked.passkeys), ("hardware", false, true));
     let id = asked.page.unwrap().challenge;
-    let by_code = v1::ProveSessionFactorRequest { challenge: id.clone(), otp: "123456".to_owned() };
+    let by_code = v1::ProveSessionFactorRequest {
+        challenge: id.clone(),
+        otp: "123456".to_owned(),
+        shown: vec![web_1()],
+    };
     let by_code = sessions(&alice).await.prove(by_code).await.unwrap_err();
     assert_eq!(by_code.code(), Code::FailedPrecondition, "{by_code:?}");
     let anothers = v1::AwaitSessionFactorRequest { challenge: id.clone() };
@@ -386,14 +398,15 @@ async fn codes_prove_it_in_the_terminal_and_through_a_proxy() {
     let bench = Bench::at(&cluster).await;
     agent_of(&cluster).await;
     let mut key = bench.first_passkey(&alice).await;
-    let id = bench.begin_proof(&alice, Purpose::RecoveryCodes(true)).await.unwrap();
-    bench.approve(&id, &mut key).await.unwrap();
-    let by = v1::MakeRecoveryCodesRequest { proof: proof(Proof::Challenge(id)) };
-    let codes = factors(&alice).await.make_recovery_codes(by).await.unwrap().into_inner().codes;
+    let codes = bench.recovery_codes(&alice, &mut key).await;
 
     let asked = bench.ask(&alice, wanted(&[web_1()])).await;
     let id = asked.page.unwrap().challenge;
-    let prove = |otp: &str| v1::ProveSessionFactorRequest { challenge: id.clone(), otp: otp.to_owned() };
+    let prove = |otp: &str| v1::ProveSessionFactorRequest {
+        challenge: id.clone(),
+        otp: otp.to_owned(),
+        shown: vec![web_1()],
+    };
     let wrong = sessions(&alice).await.prove(prove("000000")).await.unwrap_err();
     assert_eq!(wrong.code(), Code::PermissionDenied, "the person may type another: {wrong:?}");
     let proven = sessions(&alice).await.prove(prove(&codes[0])).await.unwrap().into_inner();
@@ -415,6 +428,7 @@ async fn codes_prove_it_in_the_terminal_and_through_a_proxy() {
             certificate: shown(&alice),
             address: address.clone(),
             otp: code.clone(),
+            shown: vec![wiki.clone()],
         };
         assert_eq!(proxy.prove_for(request).await.unwrap().into_inner().state, "proven");
         assert!(bench.check(&alice, &address, wiki.clone()).await.satisfied);

@@ -81,7 +81,7 @@ impl Dial for Nodes {
     async fn question(&self, identity: &Identity, certificate: &str, _: SocketAddr) -> Option<Question> {
         assert!(certificate.contains("-cert-v01@openssh.com "), "{certificate}");
         let words = format!("{}, open https://a.example/approve#x", identity.display_name());
-        Some(Question { words, challenge: "x".to_owned() })
+        Some(Question { words, challenge: "x".to_owned(), sessions: Vec::new() })
     }
 
     async fn answer(&self, question: &Question, typed: &str, certificate: &str, _: SocketAddr) -> Answered {
