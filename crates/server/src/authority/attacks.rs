@@ -15,7 +15,7 @@ use sallyport_access::{
 use sallyport_audit::recording::{Exit, Recorders, SessionMetadata};
 use sallyport_ca::SKEW_ALLOWANCE;
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
-use sallyport_sal::Suite;
+use sallyport_sal::{Suite, totp};
 use sallyport_wire::v1;
 use sallyport_wire::v1::admin_server::Admin as _;
 use sallyport_wire::v1::cluster_server::Cluster as _;
@@ -27,6 +27,7 @@ use uuid::Uuid;
 
 use super::api::login;
 use super::caller::{Caller, NOWHERE};
+use super::challenges::changes::Own;
 use super::records::{CaAttemptRecord, CredentialRecord, HostRecord, InviteRecord, NodeRecord};
 use super::secrets::hash_of;
 use super::services::Services;
@@ -124,6 +125,50 @@ where
     create(services, "alice", &["editor"]).await;
     drop(held);
     calling.await.unwrap()
+}
+
+/// Recovery codes are ten slow hashes, and nothing is held meanwhile: a reset that comes while they are made voids them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_voids_recovery_codes_that_are_being_made() {
+    use v1::factor_proof::Proof;
+    let directory = tempfile::tempdir().unwrap();
+    let authority = open(directory.path()).await;
+    let services = &authority.services;
+    let token = create(services, "alice", &["access"]).await;
+    services.api.login.clone().finish_invite(Request::new(finish(&token))).await.unwrap();
+    let challenges = Arc::clone(&services.api.factors.challenges);
+    let own = Own { user: UserName::new("alice").unwrap(), login: Uuid::new_v4() };
+    let proven = |proof| Some(v1::FactorProof { proof: Some(proof) });
+    let phone = v1::FactorToAdd { kind: "totp".to_owned(), name: "phone".to_owned() };
+    let request = v1::BeginAddFactorRequest {
+        factor: Some(phone),
+        proof: proven(Proof::Password(PASSWORD.to_owned())),
+        host_name: String::new(),
+    };
+    let begun = challenges.begin_add(&Caller::LocalAdmin, &own, request).await.unwrap();
+    let secret = begun.otp_uri.split_once("secret=").unwrap().1.split('&').next().unwrap();
+    let secret = totp::Secret::from_base32(secret).unwrap();
+    let now = OffsetDateTime::now_utc();
+    let challenge = begun.page.unwrap().challenge;
+    let request = v1::FinishAddFactorRequest { challenge, otp: secret.code(now) };
+    challenges.finish_add(&Caller::LocalAdmin, &own, request).await.unwrap();
+
+    let held = services.accounts.passwords().hold().await.unwrap();
+    let next = secret.code(now + Duration::from_secs(totp::STEP_SECONDS));
+    let (making, by) = (Arc::clone(&challenges), own.clone());
+    let making = tokio::spawn(async move {
+        making.make_recovery_codes(&Caller::LocalAdmin, &by, proven(Proof::Otp(next))).await
+    });
+    until("the first code to be hashed", || services.accounts.passwords().inside() == 1).await;
+    let reset = v1::ResetUserRequest { name: "alice".to_owned() };
+    services.api.admin.clone().reset_user(local(reset)).await.unwrap();
+    drop(held);
+    let voided = making.await.unwrap().unwrap_err();
+    assert_eq!(voided.code(), Code::PermissionDenied, "{voided:?}");
+    assert!(voided.message().contains("credentials were reset"), "{voided:?}");
+    let asked = v1::SearchEventsRequest { code: "SP1012I".to_owned(), ..Default::default() };
+    let mut made = services.api.admin.clone().search_events(local(asked)).await.unwrap().into_inner();
+    assert!(made.next().await.is_none(), "no codes are on record");
 }
 
 async fn credential(services: &Services) -> Option<CredentialRecord> {

@@ -79,6 +79,24 @@ async fn a_login_that_is_not_in_use_ends_and_one_that_is_stays() {
     assert!(!site.ended(busy));
     logins.end_idle(minutes(64)).await.unwrap();
     assert!(site.ended(busy) && !site.ended(other));
+    // Why it ended is on record, and its user reads what to do.
+    let asked = v1::SearchEventsRequest { code: "SP1040I".to_owned(), ..Default::default() };
+    let mut found = services.api.admin.clone().search_events(local(asked)).await.unwrap().into_inner();
+    let mut ended = Vec::new();
+    while let Some(record) = tokio_stream::StreamExt::next(&mut found).await {
+        ended.push(serde_json::from_str::<serde_json::Value>(&record.unwrap().event_json).unwrap());
+    }
+    assert_eq!(ended.len(), 2, "{ended:?}");
+    for (event, id) in ended.iter().zip([quiet, busy]) {
+        let fields = &event["fields"];
+        assert_eq!(
+            (fields["cause"].as_str(), fields["login_id"].as_str()),
+            (Some("idle"), Some(id.to_string().as_str())),
+            "{event}"
+        );
+        let told = event["message"].as_str().unwrap();
+        assert!(told.contains("login_idle_timeout") && told.contains("sallyport login"), "{told}");
+    }
 }
 
 #[tokio::test]

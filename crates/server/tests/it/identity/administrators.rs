@@ -389,3 +389,29 @@ async fn a_flood_of_proofs_closes_the_account_and_opens_nothing() {
     let demanded = bench.events("SP1090W", "root").await;
     assert!(demanded.len() < 40, "{}", demanded.len());
 }
+
+/// A lock that is new is ordinary, and one that is changed is dangerous. Of many who write the same one at a moment, one has made it, and
+/// no other changes it by what was right before it was there.
+#[tokio::test(flavor = "multi_thread")]
+async fn attacks_a_lock_that_was_made_meanwhile_is_not_replaced_without_a_proof() {
+    let cluster = cluster_with(|_| {}).await;
+    let bench = Bench::at(&cluster).await;
+    let root = administrator(&bench, "root").await;
+    bench.first_passkey(&root).await;
+    let admin = admin_of(&root).await;
+    for round in 0..4 {
+        let name = format!("lock-{round}");
+        let writing = (0..12).map(|number| {
+            let mut admin = admin.clone();
+            let yaml = document("lock", &name, &format!("{{target: {{login: thief-{number}}}}}"));
+            async move { create(&mut admin, yaml, true).await }
+        });
+        let outcomes = futures::future::join_all(writing).await;
+        let made = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        assert_eq!(made, 1, "{outcomes:?}");
+        for refused in outcomes.into_iter().filter_map(Result::err) {
+            let is_demanded = Wanted::of(&refused) == Some(Wanted::Prove);
+            assert!(is_demanded || refused.code() == Code::Aborted, "{refused:?}");
+        }
+    }
+}

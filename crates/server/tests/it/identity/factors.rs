@@ -176,30 +176,6 @@ async fn a_reset_removes_every_factor_and_voids_what_was_proven() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reset_voids_recovery_codes_that_are_being_made() {
-    let cluster = cluster_with(|_| {}).await;
-    let bench = Bench::at(&cluster).await;
-    // Ten hashes take a moment, in which the reset comes first or does not: of one of these users it does.
-    for number in 0..8 {
-        let name = format!("alice-{number}");
-        let alice = cluster.user(&name, &["root"]).await;
-        let secret = bench.add_codes(&alice, "phone", Proof::Password(PASSWORD.to_owned())).await.unwrap();
-        let mut client = factors(&alice).await;
-        let mut admin = cluster.admin().await;
-        let request = v1::MakeRecoveryCodesRequest { proof: proof(Proof::Otp(next_code(&secret))) };
-        let making = tokio::spawn(async move { client.make_recovery_codes(request).await });
-        admin.reset_user(v1::ResetUserRequest { name: name.clone() }).await.unwrap();
-        let made = making.await.unwrap();
-        let events = bench.events("SP1012I", &name).await.len();
-        assert_eq!(events, usize::from(made.is_ok()), "{made:?}");
-        if made.is_err() {
-            return;
-        }
-    }
-    panic!("no reset came before the codes were made");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn what_allowed_a_factor_still_stands_when_it_is_added() {
     let cluster = cluster_with(|_| {}).await;
     let bench = Bench::at(&cluster).await;
