@@ -1,11 +1,13 @@
 //! Who is asking, as a certificate proves it.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::pin::Elsewhere;
 use crate::{Device, HostId, Login, NodeName, RoleName, UserName};
 
 /// Facts about a user that role templates refer to, such as `{"internal.logins": ["alice"]}` or `{"team": ["db"]}`.
@@ -78,6 +80,9 @@ pub struct Identity {
     /// The trusted device that a user's login came from; none of hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<Device>,
+    /// The one address that a user's login counts from, in its canonical form; none of hosts, and none where no role pins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned_to: Option<IpAddr>,
     /// Start of validity, skew allowance included.
     #[serde(with = "time::serde::rfc3339")]
     pub valid_after: OffsetDateTime,
@@ -93,6 +98,18 @@ impl Identity {
         match &self.principal {
             Principal::User { name, .. } => Some(name),
             Principal::Host { .. } => None,
+        }
+    }
+
+    /// Whether its certificate counts where it is shown from; of a pinned one that is one address, and no other.
+    ///
+    /// # Errors
+    /// [`Elsewhere`] from another address, and where none is known.
+    pub fn comes_from(&self, address: Option<IpAddr>) -> Result<(), Elsewhere> {
+        let from = address.map(|address| address.to_canonical());
+        match self.pinned_to {
+            Some(pinned_to) if from != Some(pinned_to) => Err(Elsewhere { pinned_to, from }),
+            _ => Ok(()),
         }
     }
 

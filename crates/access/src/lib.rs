@@ -21,6 +21,7 @@ pub mod newcomer;
 pub mod node;
 pub mod options;
 pub mod permit;
+pub mod pin;
 pub mod policy;
 pub mod query;
 pub mod refusal;
@@ -53,6 +54,7 @@ pub use newcomer::Bounds;
 pub use node::{Forwarding, Node, NodeKind, OpenSshServer, RecordInput, ServerTrust, SshOptions};
 pub use options::Options;
 pub use permit::{ApiPermit, DatabasePermit, Permit};
+pub use pin::Elsewhere;
 pub use policy::login_rules::{
     ConditionError, LoginAsked, LoginDenied, LoginRuleError, LoginRules, RuleOutcome,
 };

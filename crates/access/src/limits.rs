@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::DeviceTrust;
 use crate::factor::FactorRule;
+use crate::pin::UNPINNED;
+use crate::{DeviceTrust, Identity};
 
 /// What happens to a session that cannot be recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -86,6 +87,8 @@ pub struct Limits {
     pub factor: FactorRule,
     /// What is asked of the device that a login comes from. Default nothing.
     pub device_trust: DeviceTrust,
+    /// Whether the login has to be pinned to its address. Default no.
+    pub pin_source_ip: bool,
 }
 
 impl Default for Limits {
@@ -98,6 +101,14 @@ impl Default for Limits {
             disconnect_expired_cert: false,
             factor: FactorRule::default(),
             device_trust: DeviceTrust::Optional,
+            pin_source_ip: false,
         }
+    }
+}
+
+impl Limits {
+    /// Why a login that is pinned to no address is not enough, and what to do about it.
+    pub(crate) fn unpinned(&self, identity: &Identity) -> Option<(&'static str, &'static str)> {
+        (self.pin_source_ip && identity.pinned_to.is_none()).then_some(UNPINNED)
     }
 }

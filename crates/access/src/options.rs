@@ -77,6 +77,8 @@ pub struct Options {
     pub session_mfa_ttl: Option<Duration>,
     /// What is asked of the device that a login comes from. Default nothing.
     pub device_trust: Option<DeviceTrust>,
+    /// Whether certificates of logins count from one address alone. Default no; for a login all roles of its user count.
+    pub pin_source_ip: Option<bool>,
 }
 
 /// Whether a session with a database has to be TLS from the user's own program to the agent, so that no proxy sees into it or
@@ -125,7 +127,7 @@ impl UnseenSql {
 /// How many of [`KEYS`] are about logins: only roles say these.
 pub(crate) const OF_LOGINS: usize = 3;
 /// The keys of a role's options, and what the cluster's policy may say of them: all but the first [`OF_LOGINS`].
-pub(crate) const KEYS: [&str; 27] = [
+pub(crate) const KEYS: [&str; 28] = [
     "max_session_ttl",
     "max_logins",
     "login_idle_timeout",
@@ -153,6 +155,7 @@ pub(crate) const KEYS: [&str; 27] = [
     "require_session_mfa",
     "session_mfa_ttl",
     "device_trust",
+    "pin_source_ip",
 ];
 
 /// Shortest and longest `login_idle_timeout`: when a login was last used is kept to five minutes.
@@ -220,6 +223,7 @@ pub(crate) fn read(side: &Section<'_>, problems: &mut Problems) -> Options {
         ),
         session_mfa_ttl: side.duration("session_mfa_ttl", Duration::ZERO, LONGEST_GRACE, problems),
         device_trust: side.choice("device_trust", &DeviceTrust::ALL.map(|one| (one.as_str(), one)), problems),
+        pin_source_ip: side.boolean("pin_source_ip", problems),
     }
 }
 
@@ -269,6 +273,7 @@ impl Options {
             self.require_session_mfa.map(|one| one.as_str().into()),
             span(self.session_mfa_ttl),
             self.device_trust.map(|one| one.as_str().into()),
+            self.pin_source_ip.map(Into::into),
         ];
         KEYS.into_iter().zip(values).filter_map(|(name, value)| value.map(|value| (name, value))).collect()
     }
@@ -313,5 +318,6 @@ impl Options {
         // How long a proof serves counts of those alone that demand one: `FactorRule` has both.
         self.require_session_mfa = self.require_session_mfa.max(other.require_session_mfa);
         self.device_trust = self.device_trust.max(other.device_trust);
+        self.pin_source_ip = self.pin_source_ip.max(other.pin_source_ip);
     }
 }

@@ -287,6 +287,7 @@ mod tests {
                 principal,
                 login_id: Uuid::nil(),
                 device: None,
+                pinned_to: None,
                 valid_after: NOW,
                 valid_before: until,
             },

@@ -1,5 +1,7 @@
 //! The identity inside a certificate, as JSON.
 
+use std::net::IpAddr;
+
 use sallyport_access::{Device, HostId, Identity, Principal, SessionProof};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -53,6 +55,9 @@ struct Content {
     session: Option<SessionProof>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     device: Option<Device>,
+    /// The one address that it counts from. Hosts of earlier releases pass it over; the proxies in front of them do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pinned_to: Option<IpAddr>,
 }
 
 /// Who speaks for a user, and to whom.
@@ -74,6 +79,8 @@ pub(crate) struct Mark {
     pub(crate) session: Option<SessionProof>,
     /// The trusted device that the login came from.
     pub(crate) device: Option<Device>,
+    /// The one address that it counts from.
+    pub(crate) pinned_to: Option<IpAddr>,
 }
 
 /// What both kinds of certificate say.
@@ -93,7 +100,8 @@ impl Claims {
     /// The identity, once the signature, the issuer and the time were checked.
     pub(crate) fn into_identity(self, valid_after: OffsetDateTime, valid_before: OffsetDateTime) -> Identity {
         let Self { principal, login_id, mark, .. } = self;
-        Identity { principal, login_id, device: mark.device, valid_after, valid_before }
+        let (device, pinned_to) = (mark.device, mark.pinned_to);
+        Identity { principal, login_id, device, pinned_to, valid_after, valid_before }
     }
 }
 
@@ -119,6 +127,7 @@ pub(crate) fn to_json(
         via: mark.via,
         session: mark.session,
         device: mark.device,
+        pinned_to: mark.pinned_to,
     };
     serde_json::to_vec(&content)
         .map_err(|error| CaError::Encode { what: "the identity extension", reason: error.to_string() })
@@ -139,15 +148,18 @@ pub(crate) fn from_json(json: &[u8]) -> Result<Claims, CaError> {
             ),
         });
     }
-    let Content { cluster, login_id, principal, renewable, via, session, device, .. } =
+    let Content { cluster, login_id, principal, renewable, via, session, device, pinned_to, .. } =
         serde_json::from_slice(json).map_err(malformed)?;
     let is_host = matches!(principal, Principal::Host { .. });
     if (v == VERSION_VIA) != via.is_some()
-        || (is_host && (via.is_some() || renewable || session.is_some() || device.is_some()))
+        || (is_host
+            && (via.is_some() || renewable || session.is_some() || device.is_some() || pinned_to.is_some()))
+        // In another form it would be compared with what it is not.
+        || pinned_to.is_some_and(|address| address != address.to_canonical())
     {
         return Err(CaError::Malformed { reason: "its identity extension contradicts itself".to_owned() });
     }
-    Ok(Claims { cluster, login_id, principal, mark: Mark { renewable, via, session, device } })
+    Ok(Claims { cluster, login_id, principal, mark: Mark { renewable, via, session, device, pinned_to } })
 }
 
 #[cfg(test)]

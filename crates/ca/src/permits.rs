@@ -7,7 +7,7 @@ use crate::CaError;
 /// What an SSH certificate allows, and what binds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshPermits {
-    /// Its extensions, such as `permit-pty`.
+    /// Those of its extensions that permit something, such as `permit-pty`.
     pub allows: Vec<String>,
     /// Its critical options with their values, such as `source-address`.
     pub bound: Vec<(String, String)>,
@@ -22,7 +22,9 @@ impl SshPermits {
         let certificate = Certificate::from_openssh(line.trim()).map_err(|error| CaError::Malformed {
             reason: format!("the SSH certificate cannot be read: {error}"),
         })?;
+        // Ours say whose it is, and allow nothing.
+        let allows = certificate.extensions().keys().filter(|name| !name.ends_with("@sallyport"));
         let bound = certificate.critical_options().iter().map(|(name, value)| (name.clone(), value.clone()));
-        Ok(Self { allows: certificate.extensions().keys().cloned().collect(), bound: bound.collect() })
+        Ok(Self { allows: allows.cloned().collect(), bound: bound.collect() })
     }
 }

@@ -38,7 +38,7 @@ impl UserPair {
         if !matches!(by_tls.principal, Principal::User { .. }) {
             return Err(CaError::WrongKind { got: CaKind::Host, expected: CaKind::User });
         }
-        let login = |identity: &Identity| (identity.login_id, identity.device);
+        let login = |identity: &Identity| (identity.login_id, identity.device, identity.pinned_to);
         if login(&by_ssh) != login(&by_tls) || by_ssh.principal != by_tls.principal {
             return Err(malformed("the SSH and the TLS certificate are not of the same login".to_owned()));
         }

@@ -107,6 +107,7 @@ mod tests {
             principals: &["root".to_owned()],
             valid_after: 1,
             valid_before: 2,
+            critical: &BTreeMap::new(),
             extensions: &BTreeMap::from([(extension.to_owned(), String::new())]),
         };
         template.sign(&ca).unwrap()

@@ -1,6 +1,7 @@
 //! SSH certificates (OpenSSH's PROTOCOL.certkeys), written, read and verified.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use data_encoding::BASE64_NOPAD;
 use sallyport_access::{
@@ -28,6 +29,11 @@ const ROLES: &str = "roles@sallyport";
 const TRAITS: &str = "traits@sallyport";
 /// The trusted device that the login came from: its id, a space, and where its key is.
 const DEVICE: &str = "device@sallyport";
+/// The one address that the certificate counts from.
+const PINNED_TO: &str = "pinned-to@sallyport";
+/// The critical option by which stock servers hold a certificate to addresses (PROTOCOL.certkeys), and which our own hosts read beside
+/// [`PINNED_TO`].
+const SOURCE_ADDRESS: &str = "source-address";
 const HOST_ID: &str = "host-id@sallyport";
 const HOST_ROLE: &str = "host-role@sallyport";
 /// In the certificate of a proxy that stands before a stock server: the server's id.
@@ -51,6 +57,8 @@ pub(crate) struct Template<'a> {
     pub(crate) valid_after: u64,
     pub(crate) valid_before: u64,
     /// Name and value; the map keeps the order that the format demands.
+    pub(crate) critical: &'a BTreeMap<String, String>,
+    /// As those.
     pub(crate) extensions: &'a BTreeMap<String, String>,
 }
 
@@ -81,17 +89,8 @@ impl Template<'_> {
         put_string(&mut bytes, &principals);
         bytes.extend_from_slice(&self.valid_after.to_be_bytes());
         bytes.extend_from_slice(&self.valid_before.to_be_bytes());
-        put_string(&mut bytes, b""); // critical options
-        let mut extensions = Vec::new();
-        for (name, value) in self.extensions {
-            put_string(&mut extensions, name.as_bytes());
-            let mut data = Vec::new();
-            if !value.is_empty() {
-                put_string(&mut data, value.as_bytes());
-            }
-            put_string(&mut extensions, &data);
-        }
-        put_string(&mut bytes, &extensions);
+        put_string(&mut bytes, &named_values(self.critical));
+        put_string(&mut bytes, &named_values(self.extensions));
         put_string(&mut bytes, b""); // reserved
         put_string(&mut bytes, &encode_key(&issuer_data)?);
 
@@ -99,6 +98,20 @@ impl Template<'_> {
         put_string(&mut bytes, &blob);
         Certificate::from_bytes(&bytes).map_err(|error| failed(error.to_string()))
     }
+}
+
+/// Critical options or extensions as the format has them: a value is a string within one, and none where it is empty.
+fn named_values(values: &BTreeMap<String, String>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (name, value) in values {
+        put_string(&mut bytes, name.as_bytes());
+        let mut data = Vec::new();
+        if !value.is_empty() {
+            put_string(&mut data, value.as_bytes());
+        }
+        put_string(&mut bytes, &data);
+    }
+    bytes
 }
 
 /// The principal of a login at one server, by the server's id; sshd puts its own id behind `login`. No login has a colon.
@@ -236,6 +249,40 @@ fn device(certificate: &Certificate) -> Result<Option<Device>, CaError> {
     }
 }
 
+/// The extension that says which address a login is pinned to.
+pub(crate) fn pin_extension(address: IpAddr) -> (String, String) {
+    (PINNED_TO.to_owned(), address.to_string())
+}
+
+/// The critical option with which stock servers refuse a pinned certificate from elsewhere: the one address as a network.
+pub(crate) fn source_address(address: IpAddr) -> (String, String) {
+    let bits = if address.is_ipv4() { 32 } else { 128 };
+    (SOURCE_ADDRESS.to_owned(), format!("{address}/{bits}"))
+}
+
+/// The address that [`pin_extension`] and [`source_address`] have written. Either without the other is nothing that we write, and is refused, as
+/// every other critical option is.
+fn pinned_to(certificate: &Certificate) -> Result<Option<IpAddr>, CaError> {
+    let pinned = match certificate.extensions().get(PINNED_TO) {
+        None => None,
+        Some(text) => {
+            let malformed = || CaError::Malformed { reason: format!("extension {PINNED_TO}: {text:?}") };
+            let address = text.parse::<IpAddr>().map_err(|_| malformed())?;
+            let source = certificate.critical_options().get(SOURCE_ADDRESS);
+            let agrees = source.is_some_and(|source| *source == source_address(address).1);
+            if !agrees || address != address.to_canonical() || certificate.cert_type() != CertType::User {
+                return Err(malformed());
+            }
+            Some(address)
+        }
+    };
+    match certificate.critical_options().iter().find(|(name, _)| pinned.is_none() || *name != SOURCE_ADDRESS)
+    {
+        Some((name, _)) => Err(CaError::CriticalOption { name: name.clone() }),
+        None => Ok(pinned),
+    }
+}
+
 /// The server that the authority lets the holder stand before.
 pub(crate) fn stands_for(certificate: &Certificate) -> Option<HostId> {
     certificate.extensions().get(STANDS_FOR)?.parse().ok()
@@ -249,9 +296,7 @@ pub(crate) fn session_proof(certificate: &Certificate) -> Result<Option<SessionP
 /// What a certificate says, before anyone checked who signed it.
 pub(crate) fn claims(certificate: &Certificate) -> Result<Claims, CaError> {
     let malformed = |reason: String| CaError::Malformed { reason };
-    if let Some((name, _)) = certificate.critical_options().iter().next() {
-        return Err(CaError::CriticalOption { name: name.clone() });
-    }
+    let pinned_to = pinned_to(certificate)?;
     // "As a special case, a zero-length 'valid principals' field means the certificate is valid for any principal":
     // never here.
     if certificate.valid_principals().is_empty() {
@@ -288,7 +333,12 @@ pub(crate) fn claims(certificate: &Certificate) -> Result<Claims, CaError> {
         login_id: Uuid::try_parse(text(LOGIN_ID)?)
             .map_err(|error| malformed(format!("{LOGIN_ID}: {error}")))?,
         principal,
-        mark: Mark { session: session_proof(certificate)?, device: device(certificate)?, ..Mark::default() },
+        mark: Mark {
+            session: session_proof(certificate)?,
+            device: device(certificate)?,
+            pinned_to,
+            ..Mark::default()
+        },
     })
 }
 
@@ -412,6 +462,7 @@ mod tests {
                         principals: &["root".to_owned()],
                         valid_after: 1,
                         valid_before: 2,
+                        critical: &BTreeMap::new(),
                         extensions: &BTreeMap::from([("permit-pty".to_owned(), String::new())]),
                     }
                     .sign(ca)
@@ -441,6 +492,7 @@ mod tests {
             principals: &["web-1".to_owned()],
             valid_after: 1,
             valid_before: 2,
+            critical: &BTreeMap::new(),
             extensions: &BTreeMap::new(),
         }
         .sign(&ed25519)
@@ -461,6 +513,7 @@ mod tests {
             principals: &principals.iter().map(ToString::to_string).collect::<Vec<_>>(),
             valid_after: 0x0123_4567,
             valid_before: 0x0123_4568,
+            critical: &BTreeMap::new(),
             extensions: &extensions.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         }
         .sign(&key)

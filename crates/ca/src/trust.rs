@@ -329,7 +329,11 @@ impl Trust {
             .users
             .verify_client_cert(leaf_der, intermediates, at)
             .map_err(|error| self.tls_refusal(&error, Expected::Only(CaKind::User)))?;
-        let mark = Mark { device: leaf.claims.mark.device, ..Mark::default() };
+        let mark = Mark {
+            device: leaf.claims.mark.device,
+            pinned_to: leaf.claims.mark.pinned_to,
+            ..Mark::default()
+        };
         let claims = Claims { mark, ..leaf.claims };
         let identity = self.finish(claims, CaKind::User, leaf.not_before, leaf.not_after)?;
         Ok((identity, via.proxy))

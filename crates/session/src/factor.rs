@@ -1,4 +1,5 @@
-//! The second factor for each session: what every place asks before it opens one, whatever the protocol. [`Evidence`] is made by
+//! What every place asks before it opens a session, whatever the protocol, besides what the permit says: that the login is used from where
+//! it counts, and that the second factor is proven which the permit demands. [`Evidence`] is made by
 //! [`Evidence::gather`] alone, and no session has a record without it ([`About::new`](crate::About::new)).
 
 use std::future::Future;
@@ -6,7 +7,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 
 use bytes::Bytes;
-use sallyport_access::{FactorDemand, Permit, Resource, SessionFactor};
+use sallyport_access::{Elsewhere, FactorDemand, Identity, SessionFactor};
 
 /// A user's certificate, as it was presented to the host that decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub struct Proven {
     pub factor: String,
 }
 
-/// Why a session does not begin that needs a factor. `Display` is for the person.
+/// Why a session does not begin that a permit allows. `Display` is for the person.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
     /// None is proven for it.
@@ -45,6 +46,9 @@ pub enum Missing {
         .0.as_str()
     )]
     Unproven(SessionFactor),
+    /// The login is pinned to another address.
+    #[error(transparent)]
+    Elsewhere(#[from] Elsewhere),
     /// What would know is not to be had.
     #[error(
         "a second factor has to be proven before this session (require_session_mfa), and whether one is cannot be asked \
@@ -59,7 +63,7 @@ impl Missing {
     pub fn demanded(&self) -> Option<SessionFactor> {
         match self {
             Self::Unproven(factor) => Some(*factor),
-            Self::Unasked(_) => None,
+            Self::Elsewhere(_) | Self::Unasked(_) => None,
         }
     }
 
@@ -68,6 +72,7 @@ impl Missing {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Unproven(_) => "factor_missing",
+            Self::Elsewhere(_) => Elsewhere::REASON,
             Self::Unasked(_) => "factor_unknown",
         }
     }
@@ -92,7 +97,7 @@ impl Factors for NoFactors {
     }
 }
 
-/// That a session may begin as far as second factors go: none is demanded of it, or one is proven.
+/// That a session may begin: its user comes from where the login counts, and a factor is proven where one is demanded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evidence {
     worth: SessionFactor,
@@ -100,16 +105,18 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Asks for the factor that a permit demands. Nothing is asked where it demands none.
+    /// Looks at where the client is, and asks for the factor that a permit demands. Nothing is asked where it demands none.
     ///
     /// # Errors
-    /// None is proven, or that cannot be known now.
+    /// The login is pinned elsewhere, no factor is proven, or that cannot be known now.
     pub async fn gather(
+        identity: &Identity,
         demand: Option<&FactorDemand>,
         factors: &dyn Factors,
         certificate: impl FnOnce() -> Result<Shown, String>,
         client: Option<SocketAddr>,
     ) -> Result<Self, Missing> {
+        identity.comes_from(client.map(|client| client.ip()))?;
         let Some(demand) = demand else { return Ok(Self { worth: SessionFactor::No, factor: None }) };
         let certificate = certificate().map_err(Missing::Unasked)?;
         let Proven { factor } =
@@ -121,12 +128,6 @@ impl Evidence {
     #[cfg(test)]
     pub(crate) fn none() -> Self {
         Self { worth: SessionFactor::No, factor: None }
-    }
-
-    /// For a session whose permit demands no factor; none for another.
-    #[must_use]
-    pub fn undemanded<R: Resource>(permit: &Permit<R>) -> Option<Self> {
-        permit.factor().is_none().then_some(Self { worth: SessionFactor::No, factor: None })
     }
 
     /// Whether it is enough for what is decided now: roles may demand more than they did when it was gathered.

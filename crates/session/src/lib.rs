@@ -3,7 +3,7 @@
 //! A crate of a protocol knows what its bytes mean; what a session is, is here once:
 //!
 //! * [`About`]: whose session it is, and what each of its events says.
-//! * [`Evidence`]: the second factor that is proven before it, where roles demand one.
+//! * [`Evidence`]: that its user comes from where the login counts, and the second factor where roles demand one.
 //! * [`Record`]: its recording and events, and what follows when it cannot be recorded.
 //! * [`LiveSessions`]: the sessions of a host, to be listed, reported and ended.
 //! * [`limits`] and [`Activity`]: how long it may last, and be idle.

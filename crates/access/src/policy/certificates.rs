@@ -27,6 +27,8 @@ pub struct LoginLimits {
     pub most: Option<(usize, RoleName)>,
     /// How long a login may be unused.
     pub idle: Option<(Duration, RoleName)>,
+    /// Whether its certificates count from one address alone.
+    pub pin: bool,
 }
 
 impl Policies {
@@ -37,7 +39,17 @@ impl Policies {
         let most = known().filter_map(|role| role.options.max_logins.map(|most| (most, role.name.clone())));
         let idle =
             known().filter_map(|role| role.options.login_idle_timeout.map(|idle| (idle, role.name.clone())));
-        LoginLimits { most: most.min_by_key(|(most, _)| *most), idle: idle.min_by_key(|(idle, _)| *idle) }
+        let cluster = self.sessions.options.pin_source_ip.unwrap_or(false);
+        // One role is enough, and so is the cluster where one role is silent: what any session asks of its login, the login has.
+        let pin = match known().next() {
+            Some(_) => known().any(|role| role.options.pin_source_ip.unwrap_or(cluster)),
+            None => cluster,
+        };
+        LoginLimits {
+            most: most.min_by_key(|(most, _)| *most),
+            idle: idle.min_by_key(|(idle, _)| *idle),
+            pin,
+        }
     }
 
     /// The lifetime of certificates for these roles: what was asked for, at most the roles' bound.

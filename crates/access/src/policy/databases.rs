@@ -115,6 +115,7 @@ impl Decidable for Database {
             format!("max_session_duration {}", show_span(limits.max_session_duration)),
             format!("disconnect_expired_cert {}", limits.disconnect_expired_cert),
             format!("device_trust {}", limits.device_trust.as_str()),
+            format!("pin_source_ip {}", limits.pin_source_ip),
             format!("db_end_to_end {}", if options.end_to_end { "required" } else { "optional" }),
             format!("max_db_sessions {}", options.max_sessions),
             format!("db_unseen_sql {}", if options.refuse_unseen { "refused" } else { "allowed" }),

@@ -141,6 +141,7 @@ pub trait Decidable: Resource {
             format!("max_session_duration {}", show_span(limits.max_session_duration)),
             format!("disconnect_expired_cert {}", limits.disconnect_expired_cert),
             format!("device_trust {}", limits.device_trust.as_str()),
+            format!("pin_source_ip {}", limits.pin_source_ip),
         ]
         .into_iter()
         .chain(show_factor(&limits.factor))

@@ -60,6 +60,11 @@ impl Policies {
             let rule = rule.map(|role| format!("role \"{}\" options.device_trust", role.name));
             return Err(Refusal { hint: Some(hint.to_owned()), ..refuse(why.to_owned(), rule) });
         }
+        if let Some((why, hint)) = limits.unpinned(identity) {
+            let rule = opening.iter().find(|role| role.options.pin_source_ip == Some(true));
+            let rule = rule.map(|role| format!("role \"{}\" options.pin_source_ip", role.name));
+            return Err(Refusal { hint: Some(hint.to_owned()), ..refuse(why.to_owned(), rule) });
+        }
         Ok(Permit {
             user: name.clone(),
             resource: resource.id(),
@@ -74,7 +79,7 @@ impl Policies {
 
     /// The limits of a way that is opened, and the roles that they are of. Where what is behind it decides about the account, the way may
     /// be used as any that the roles allow there, whichever it was asked for: what has to hold before it is opened is then the strictest of
-    /// all. Where a proxy records, it is in front of that, and knows by which account; which device it is stays as for that one.
+    /// all. Where a proxy records, it is in front of that, and knows by which account; which device it is and from where stays as for that one.
     fn opening<'r, R: Decidable>(
         &self,
         seeker: &Seeker<'r>,
@@ -98,9 +103,11 @@ impl Policies {
             return (limits, roles);
         }
         let all = Merged::of(roles.iter().map(|role| &role.options), &self.sessions.options).limits();
-        let device_trust =
-            if all.recording.at == RecordAt::Proxy { limits.device_trust } else { all.device_trust };
-        (Limits { factor: all.factor, device_trust, ..limits }, roles)
+        let (device_trust, pin_source_ip) = match all.recording.at {
+            RecordAt::Proxy => (limits.device_trust, limits.pin_source_ip),
+            RecordAt::Off | RecordAt::Node => (all.device_trust, all.pin_source_ip),
+        };
+        (Limits { factor: all.factor, device_trust, pin_source_ip, ..limits }, roles)
     }
 
     /// The strictest second factor that any of these roles or the cluster demands of sessions, and the shortest time.

@@ -132,6 +132,9 @@ impl Policies {
             if let Some((why, hint)) = limits.device_trust.refuses(identity.device.as_ref()) {
                 return Err(Refusal { hint: Some(hint.to_owned()), ..refuse(why, None) });
             }
+            if let Some((why, hint)) = limits.unpinned(identity) {
+                return Err(Refusal { hint: Some(hint.to_owned()), ..refuse(why, None) });
+            }
         }
         match (weighed.allowed, weighed.rules.into_iter().next()) {
             (true, rule) => Ok(JoinPermit {

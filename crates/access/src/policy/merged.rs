@@ -45,6 +45,7 @@ impl<'o> Merged<'o> {
             disconnect_expired_cert: self.get(|one| one.disconnect_expired_cert).unwrap_or(false),
             factor: self.factor,
             device_trust: self.get(|one| one.device_trust).unwrap_or_default(),
+            pin_source_ip: self.get(|one| one.pin_source_ip).unwrap_or(false),
         }
     }
 
@@ -113,6 +114,7 @@ impl Options {
             max_session_duration: limits.max_session_duration,
             disconnect_expired_cert: Some(limits.disconnect_expired_cert),
             device_trust: Some(limits.device_trust),
+            pin_source_ip: Some(limits.pin_source_ip),
             max_sessions: Some(ssh.max_sessions),
             require_login_word: Some(ssh.require_login_word),
             require_session_mfa: Some(limits.factor.factor),

@@ -91,6 +91,7 @@ impl Decidable for Node {
             format!("max_session_duration {}", show_span(limits.max_session_duration)),
             format!("disconnect_expired_cert {}", limits.disconnect_expired_cert),
             format!("device_trust {}", limits.device_trust.as_str()),
+            format!("pin_source_ip {}", limits.pin_source_ip),
         ];
         // It concerns few.
         if options.require_login_word {

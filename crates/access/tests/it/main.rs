@@ -21,5 +21,6 @@ mod factors;
 mod listed;
 mod login_rules;
 mod people;
+mod pins;
 mod role_errors;
 mod written;

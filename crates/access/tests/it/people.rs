@@ -25,6 +25,7 @@ pub(crate) fn user(name: &str, roles: &[&str], traits: &[(&str, &[&str])]) -> Id
         },
         login_id: Uuid::nil(),
         device: None,
+        pinned_to: None,
         valid_after: now() - Duration::from_secs(60),
         valid_before: now() + Duration::from_secs(3600),
     }

@@ -149,7 +149,7 @@ pub(super) fn host_ssh(
     if stands_for {
         extensions.insert(ssh::STANDS_FOR.to_owned(), request.id.to_string());
     }
-    job.ssh(key, request.name.as_str(), &principals, &extensions)
+    job.ssh(key, request.name.as_str(), &principals, &BTreeMap::new(), &extensions)
 }
 
 /// The X.509 certificate of the pair: in TLS a host is its id and its role.
@@ -218,5 +218,5 @@ pub fn issue_openssh_host(
             reason: "a host certificate needs at least one name: without any it would be good for every host",
         });
     };
-    job.ssh(&key, &first, &principals, &BTreeMap::new()).map(|(_, certificate)| certificate)
+    job.ssh(&key, &first, &principals, &BTreeMap::new(), &BTreeMap::new()).map(|(_, certificate)| certificate)
 }

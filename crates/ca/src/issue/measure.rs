@@ -120,6 +120,7 @@ impl Workbench {
             },
             login_id: Uuid::new_v4(),
             device: None,
+            pinned_to: None,
             valid_after: now,
             valid_before: now,
         };

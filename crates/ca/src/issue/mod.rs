@@ -179,6 +179,7 @@ impl<'a> Job<'a> {
         subject: &KeyData,
         key_id: &str,
         principals: &[String],
+        critical: &BTreeMap<String, String>,
         extensions: &BTreeMap<String, String>,
     ) -> Result<(u64, SshCertificate), CaError> {
         let failed = |reason: String| CaError::Encode { what: "the SSH certificate", reason };
@@ -196,6 +197,7 @@ impl<'a> Job<'a> {
             principals,
             valid_after: seconds(self.validity.after)?,
             valid_before: seconds(self.validity.before)?,
+            critical,
             extensions,
         }
         .sign(side.signer())?;

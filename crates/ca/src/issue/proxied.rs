@@ -29,8 +29,12 @@ pub fn issue_proxied(
     };
     let job = Job::new(authority, CertificateKind::ProxyToAgent, now, ttl)?.of_login(identity.login_id);
     let key = tls_key(tls_spki)?;
-    let mark =
-        Mark { renewable: false, via: Some(Via { proxy, agent }), session: None, device: identity.device };
+    let mark = Mark {
+        via: Some(Via { proxy, agent }),
+        device: identity.device,
+        pinned_to: identity.pinned_to,
+        ..Mark::default()
+    };
     let identity_json = extension::to_json(job.cluster(), identity.login_id, &identity.principal, mark)?;
     let names = vec![format!("proxy {proxy}"), format!("agent {agent}")];
     let profile = Profile::User { identity_json: &identity_json };

@@ -135,6 +135,7 @@ pub(crate) fn issue_pair(
         via: None,
         session: session.cloned(),
         device: identity.device,
+        pinned_to: identity.pinned_to,
     };
     let tls = user_tls(&job, identity, &tls_key, mark)?;
     Ok(UserCertificates {
@@ -168,7 +169,10 @@ pub(super) fn user_ssh(
         extensions.insert(ssh::SESSION_FACTOR.to_owned(), text);
     }
     let principals = if logins.is_empty() { vec![ssh::NO_LOGIN.to_owned()] } else { logins.clone() };
-    let (serial, mut certificate) = job.ssh(key, name, &principals, &extensions)?;
+    extensions.extend(identity.pinned_to.map(ssh::pin_extension));
+    let critical: BTreeMap<String, String> =
+        identity.pinned_to.map(ssh::source_address).into_iter().collect();
+    let (serial, mut certificate) = job.ssh(key, name, &principals, &critical, &extensions)?;
     certificate.issued.names = logins;
     Ok((serial, certificate))
 }
@@ -225,7 +229,7 @@ pub fn issue_openssh_user(
         return Err(CaError::NoLogins { user: name.to_string() });
     }
     let extensions: BTreeMap<String, String> = permissions(options).collect();
-    job.ssh(&key, name, &principals, &extensions).map(|(_, certificate)| certificate)
+    job.ssh(&key, name, &principals, &BTreeMap::new(), &extensions).map(|(_, certificate)| certificate)
 }
 
 fn permissions(options: &SshOptions) -> impl Iterator<Item = (String, String)> {

@@ -145,6 +145,7 @@ mod tests {
             principal: Principal::Host { id: HostId::new(), name: NodeName::new("x").unwrap(), role },
             login_id: Uuid::nil(),
             device: None,
+            pinned_to: None,
             valid_after: now,
             valid_before: now,
         };

@@ -152,6 +152,7 @@ impl Rig {
             },
             login_id: Uuid::from_u128(42),
             device: None,
+            pinned_to: None,
             valid_after: OffsetDateTime::UNIX_EPOCH,
             valid_before: OffsetDateTime::UNIX_EPOCH,
         };

@@ -2,7 +2,8 @@
 
 use crate::cluster::{Cluster, SUITE, alice, leaf, recording_key, user};
 use sallyport_access::{
-    ClusterName, Device, DeviceCustody, DeviceId, HostRole, Identity, NodeName, Principal,
+    ClusterName, Device, DeviceCustody, DeviceId, HostRole, Identity, NodeName, Principal, SessionFactor,
+    SessionProof,
 };
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_ca::{
@@ -72,6 +73,49 @@ fn a_login_from_a_trusted_device_says_so_in_both_certificates() {
     // Of a CA that the cluster does not know it is worth nothing, like all else.
     let other = Cluster::new("prod").user(&Identity { device: device(DeviceCustody::Hardware), ..alice() });
     assert!(cluster.trust.identify_tls(&leaf(&other.certificates.tls_pem), cluster.now).is_err());
+}
+
+#[test]
+fn a_pinned_login_says_its_address_in_every_certificate_of_it() {
+    let cluster = Cluster::new("prod");
+    let with = |pinned_to: Option<&str>| {
+        let pinned_to = pinned_to.map(|address| address.parse().unwrap());
+        cluster.user(&Identity { pinned_to, ..alice() }).certificates
+    };
+    for (address, network) in [("192.0.2.7", "192.0.2.7/32"), ("2001:db8::7", "2001:db8::7/128")] {
+        let certificates = with(Some(address));
+        let pair =
+            UserPair::verify(&cluster.trust, &certificates.ssh, &certificates.tls_pem, cluster.now).unwrap();
+        let proof = SessionProof {
+            factor: SessionFactor::Yes,
+            targets: Vec::new(),
+            address: address.parse().unwrap(),
+            name: "phone".to_owned(),
+        };
+        let (later, for_sessions) = (
+            pair.reissue(&cluster.users, cluster.now),
+            pair.for_sessions(&cluster.users, cluster.now, &proof),
+        );
+        for made in [certificates, later.unwrap(), for_sessions.unwrap()] {
+            let by_tls = cluster.trust.identify_tls(&leaf(&made.tls_pem), cluster.now).unwrap();
+            let ssh = Certificate::from_openssh(&made.ssh).unwrap();
+            let by_ssh = cluster.trust.verify_user_ssh(&ssh, cluster.now).unwrap();
+            assert_eq!((by_tls.pinned_to, by_ssh.pinned_to), (address.parse().ok(), address.parse().ok()));
+            // What stock servers go by.
+            let critical: Vec<_> = ssh.critical_options().iter().collect();
+            assert_eq!(critical, [(&"source-address".to_owned(), &network.to_owned())]);
+        }
+        // Two halves that differ in it are no login.
+        let (pinned, open, other) = (with(Some(address)), with(None), with(Some("192.0.2.8")));
+        for (ssh, tls) in [(&pinned, &open), (&open, &pinned), (&pinned, &other)] {
+            assert!(UserPair::verify(&cluster.trust, &ssh.ssh, &tls.tls_pem, cluster.now).is_err());
+        }
+    }
+    // It has one form, and so one meaning.
+    let mapped = with(Some("::ffff:192.0.2.7"));
+    assert!(cluster.trust.identify_tls(&leaf(&mapped.tls_pem), cluster.now).is_err());
+    let ssh = Certificate::from_openssh(&mapped.ssh).unwrap();
+    assert!(cluster.trust.verify_user_ssh(&ssh, cluster.now).is_err());
 }
 
 #[test]

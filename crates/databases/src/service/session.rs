@@ -147,7 +147,8 @@ where
     };
     let shown = || Ok(Shown::Tls(asked.proof.clone()));
     let factors = shared.settings.directory.factors();
-    let gathered = Evidence::gather(wanted.permit.factor(), factors, shown, asked.client.parse().ok()).await;
+    let from = asked.client.parse().ok();
+    let gathered = Evidence::gather(&asked.identity, wanted.permit.factor(), factors, shown, from).await;
     let evidence = match gathered {
         Ok(evidence) => evidence,
         Err(missing) => {

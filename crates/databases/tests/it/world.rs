@@ -307,6 +307,7 @@ impl World {
                 },
                 login_id: Uuid::nil(),
                 device: None,
+                pinned_to: None,
                 valid_after: now - Duration::from_secs(60),
                 valid_before: now + valid,
             },

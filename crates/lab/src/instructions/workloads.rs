@@ -421,6 +421,7 @@ fn user(now: OffsetDateTime) -> Result<Identity, LabError> {
         },
         login_id: Uuid::nil(),
         device: None,
+        pinned_to: None,
         valid_after: now,
         valid_before: now + Duration::HOUR,
     })

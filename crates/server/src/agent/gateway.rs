@@ -103,7 +103,8 @@ impl Gateway {
         })?;
         let demand = demand_of(&self.view, &identity, node, (&permit, asked.login.as_ref()));
         let shown = || user_certificate::shown(&asked.proof);
-        let gathered = Evidence::gather(demand.as_ref(), &*self.factors, shown, Some(client)).await;
+        let gathered =
+            Evidence::gather(&identity, demand.as_ref(), &*self.factors, shown, Some(client)).await;
         gathered.map_err(|missing| {
             let event = event(node.name.as_str()).user(identity.display_name());
             self.sink.emit(event.message(missing.to_string()).field("reason", missing.reason()));

@@ -298,6 +298,7 @@ fn until_then(name: &str, roles: &[&str], then: OffsetDateTime) -> Caller {
         },
         login_id: Uuid::new_v4(),
         device: None,
+        pinned_to: None,
         valid_after: then - time::Duration::hours(1),
         valid_before: then - SKEW_ALLOWANCE,
     };
@@ -529,6 +530,7 @@ async fn events_are_taken_apart_on_no_thread_that_serves_connections() {
         principal: Principal::Host { id, name: host.name.clone(), role: HostRole::Node },
         login_id: host.join_id,
         device: None,
+        pinned_to: None,
         valid_after: now,
         valid_before: now + Duration::from_secs(3600),
     };

@@ -76,7 +76,7 @@ pub(crate) fn wanting(mut status: Status, factor: Option<SessionFactor>) -> Stat
 /// What a user's program is told whose session needs a factor.
 pub(crate) fn of_factor(missing: &Missing) -> Status {
     let status = match missing {
-        Missing::Unproven(_) => Status::permission_denied(missing.to_string()),
+        Missing::Unproven(_) | Missing::Elsewhere(_) => Status::permission_denied(missing.to_string()),
         Missing::Unasked(_) => Status::unavailable(missing.to_string()),
     };
     wanting(status, missing.demanded())

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use sallyport_access::labels::HOST_PREFIX;
-use sallyport_access::{FactorDemand, Identity, Login, Node, NodeKind, Permit, Principal, Refusal};
+use sallyport_access::{
+    FactorDemand, Identity, Login, Node, NodeKind, Permit, Principal, Refusal, ServerTrust,
+};
 use sallyport_audit::{Code, Event};
 use sallyport_ssh::agent::UserAgent;
 use sallyport_ssh::node::JOIN_LOGIN;
@@ -137,6 +139,12 @@ impl Asks for NodeAsked<'_> {
             }
             NodeKind::OpenSsh(server) => server,
         };
+        // There the user's own certificate is shown, which says where from.
+        let shows_own = matches!(pass, Pass::Login(permit)
+            if server.trust == ServerTrust::User || !records_here(&opener.view, &client.identity, node, permit));
+        if let (true, Some(pinned_to)) = (shows_own, client.identity.pinned_to) {
+            return Err(DialError::SeesProxy { node: node.name.to_string(), pinned_to });
+        }
         match pass {
             Pass::Login(permit) if !records_here(&opener.view, &client.identity, node, permit) => {
                 let stream = opener.server(client, opening, node, server, pass, self.login).await?;

@@ -257,7 +257,9 @@ impl Opener {
         let permit = asks.decide(client, &found, self, now)?;
         let demand = asks.demand(client, &found, &permit, self);
         let shown = || user_certificate::shown(&client.certificate);
-        let gathered = Evidence::gather(demand.as_ref(), &self.factors, shown, Some(client.address)).await;
+        let gathered =
+            Evidence::gather(&client.identity, demand.as_ref(), &self.factors, shown, Some(client.address))
+                .await;
         gathered.map_err(A::Error::factor)?;
         let user = client.identity.user().ok_or_else(A::Error::no_user)?;
         let place = asks.place(&permit, self)?;

@@ -1,5 +1,7 @@
 //! Registered servers: dialled by this proxy, or by an agent that is the gateway to them.
 
+use std::net::IpAddr;
+
 use bytes::Bytes;
 use sallyport_access::{Login, Node, OpenSshServer, Refusal, UserName};
 use sallyport_session::factor::Missing;
@@ -27,6 +29,12 @@ pub(crate) enum DialError {
     /// The peer: a second factor has to be proven first.
     #[error("{0}")]
     Factor(Missing),
+    /// The operator: the server would see this proxy's address where the user's own is what counts.
+    #[error(
+        "server {node} takes a login that is pinned (pin_source_ip) from {pinned_to} alone, and would see this proxy or its gateway; ask an \
+         administrator to have sessions there recorded at the proxy (session_recording: proxy, and not trust: user)"
+    )]
+    SeesProxy { node: String, pinned_to: IpAddr },
     /// The peer: hosts have no sessions.
     #[error("hosts do not open sessions; log in as a user")]
     NoUser,
@@ -79,6 +87,7 @@ impl Refused for DialError {
             Self::Unknown(_) => "unknown_node",
             Self::Ambiguous { .. } => "ambiguous_node",
             Self::Refused(_) => "refused",
+            Self::SeesProxy { .. } => "pinned_past_proxy",
             Self::NoUser => "not_a_user",
             Self::TooMany(_) => "too_many_sessions",
             Self::Offline(_) => "offline",

@@ -67,6 +67,7 @@ pub(crate) fn status(error: &DialError) -> Status {
         DialError::Refused(_) | DialError::NotJoinable(_) | DialError::NoUser => {
             Status::permission_denied(message)
         }
+        DialError::SeesProxy { .. } => Status::failed_precondition(message),
         DialError::Factor(missing) => of_factor(missing),
         DialError::TooMany(_) => Status::resource_exhausted(message),
         DialError::Offline(_)

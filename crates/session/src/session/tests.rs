@@ -85,6 +85,7 @@ fn permit(options: &str) -> (Identity, Permit<Node>) {
         },
         login_id: Uuid::nil(),
         device: None,
+        pinned_to: None,
         valid_after: now - time::Duration::HOUR,
         valid_before: now + time::Duration::HOUR,
     };

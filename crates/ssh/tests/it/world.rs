@@ -124,6 +124,7 @@ pub(crate) struct Card {
     pub(crate) logins: Vec<String>,
     pub(crate) issued: OffsetDateTime,
     pub(crate) ttl: time::Duration,
+    pub(crate) pinned_to: Option<std::net::IpAddr>,
 }
 
 /// A role whose options are `options`, for every node and these logins.
@@ -288,6 +289,7 @@ impl World {
             logins: vec![self.own.name.clone()],
             issued: OffsetDateTime::now_utc(),
             ttl: time::Duration::hours(1),
+            pinned_to: None,
         }
     }
 
@@ -334,6 +336,7 @@ impl World {
             },
             login_id: Uuid::new_v4(),
             device: None,
+            pinned_to: card.pinned_to,
             valid_after: card.issued,
             valid_before: card.issued + card.ttl,
         };

@@ -100,6 +100,10 @@ fn logins_databases_and_sessions_are_held_or_not() {
             "from-a-device",
             "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {device_trust: required}}",
         ),
+        role(
+            "from-one-place",
+            "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {pin_source_ip: true}}",
+        ),
         role("typed", "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {record_input: full}}"),
     ];
     let all = all(&roles);
@@ -142,6 +146,10 @@ fn logins_databases_and_sessions_are_held_or_not() {
     let dana = user("dana", &["from-a-device"], &[]);
     assert!(holds(&all, &dana, &user("x", &["from-a-device"], &[])));
     assert!(!holds(&all, &dana, &user("x", &["dev-team"], &[])));
+    // Nor one who is held to an address a role whose holders are not.
+    let paul = user("paul", &["from-one-place"], &[]);
+    assert!(holds(&all, &paul, &user("x", &["from-one-place"], &[])));
+    assert!(!holds(&all, &paul, &user("x", &["dev-team"], &[])));
     // Who may have few logins gives no role with more of them, or for longer.
     let fay = user("fay", &["few"], &[]);
     assert!(holds(&all, &fay, &user("x", &["few"], &[])));

@@ -156,6 +156,7 @@ pub fn user(name: &str, logins: &[&str]) -> Identity {
         },
         login_id: Uuid::from_u128(42),
         device: None,
+        pinned_to: None,
         valid_after: OffsetDateTime::UNIX_EPOCH,
         valid_before: OffsetDateTime::UNIX_EPOCH,
     }

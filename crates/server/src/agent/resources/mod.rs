@@ -282,7 +282,9 @@ impl Asked<'_> {
         })?;
         let permit = inner.decide(&self.identity, &listed, OffsetDateTime::now_utc())?;
         let shown = || Ok(Shown::Tls(self.certificate.clone()));
-        let evidence = Evidence::gather(permit.factor(), &inner.factors, shown, Some(self.source)).await?;
+        let evidence =
+            Evidence::gather(&self.identity, permit.factor(), &inner.factors, shown, Some(self.source))
+                .await?;
         let address = (self.serving.address)(&listed).ok_or(Refusal::NotUnderstood)?;
         let upstream = dial::dial(&permit, &address).await.map_err(|problem| Refusal::NotReached {
             word: row.word,

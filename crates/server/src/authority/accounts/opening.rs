@@ -1,7 +1,9 @@
 //! A login is opened for a person who has proven who they are, in whichever way: what comes after the proof exists once.
 
+use std::net::IpAddr;
+
 use bytes::Bytes;
-use sallyport_access::{Device, Identity, Principal, RoleName, UserName};
+use sallyport_access::{Device, Elsewhere, Identity, Principal, RoleName, UserName};
 use sallyport_audit::Code;
 use sallyport_ca::{
     CaKind, CertificateKind, DeviceAct, SKEW_ALLOWANCE, UserCertificates, check_accepted, issue_user,
@@ -44,6 +46,8 @@ pub(crate) struct LoginKeys {
     pub(crate) ttl: Option<std::time::Duration>,
     /// What the machine that has them calls itself.
     pub(crate) host_name: String,
+    /// Where the login was asked for, as its user was told who proved it; none where the caller asks for it at this moment.
+    pub(crate) asked_from: Option<IpAddr>,
 }
 
 /// A person who has proven who they are, and what is spent by it.
@@ -98,6 +102,21 @@ impl Standing {
     }
 }
 
+/// The identity of a login that counts from one address alone: where it was asked for, which is where its certificates go.
+fn pinned(identity: Identity, caller: &Caller, keys: &LoginKeys) -> Result<Identity, LoginRefusal> {
+    let from = caller.address().map(|address| address.to_canonical());
+    let pinned_to = keys.asked_from.map(|address| address.to_canonical()).or(from);
+    let Some(address) = pinned_to else {
+        let text = "your roles pin logins to an address (pin_source_ip), and this one comes from none; log in at a proxy";
+        return Err(refusal(Status::failed_precondition(text), "no address to pin to"));
+    };
+    let identity = Identity { pinned_to: Some(address), ..identity };
+    match identity.comes_from(from) {
+        Ok(()) => Ok(identity),
+        Err(elsewhere) => Err(refusal(Status::permission_denied(elsewhere.to_string()), Elsewhere::REASON)),
+    }
+}
+
 impl Accounts {
     /// Opens a login: certificates over its keys, for at most the lifetime that roles allow.
     pub(crate) async fn open(
@@ -113,6 +132,8 @@ impl Accounts {
             None => None,
         };
         let identity = self.may_log_in_from(&user, from.as_ref().map(|(device, _)| *device), now)?;
+        let limits = self.policy.cache().policies.login_limits(&user.roles);
+        let identity = if limits.pin { pinned(identity, caller, keys)? } else { identity };
         self.admit(caller, &user, &by, identity.device, now).await?;
         let cache = self.policy.cache();
         let ttl = cache
@@ -160,8 +181,7 @@ impl Accounts {
         steps.push(step.map_err(|error| storage(&error))?);
         steps.extend(from.map(|(_, seen)| seen));
         steps.extend(keys.device.as_ref().and_then(|word| word.spent.clone()));
-        let most = cache.policies.login_limits(&user.roles).most;
-        self.transact(&user.name, steps, most.as_ref(), overtaken, now).await?;
+        self.transact(&user.name, steps, limits.most.as_ref(), overtaken, now).await?;
         let logged_in = caller
             .event(Code::UserLogin)
             .user(user.name.as_str())
@@ -178,6 +198,10 @@ impl Accounts {
             Some(device) => logged_in
                 .field("device", device.id.to_string())
                 .field("device_custody", device.custody.as_str()),
+            None => logged_in,
+        };
+        let logged_in = match identity.pinned_to {
+            Some(address) => logged_in.field("pinned_to", address.to_string()),
             None => logged_in,
         };
         let certified = with_certificates(certified, &issued.issued);

@@ -51,6 +51,7 @@ impl Accounts {
             device,
             ttl: request.ttl.as_ref().and_then(convert::duration_from_proto),
             host_name: host_name(&request.host_name),
+            asked_from: None,
         };
         self.open(caller, proven, &keys, now).await
     }

@@ -35,6 +35,7 @@ use tokio::net::UnixListener;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::rustls::server::Acceptor;
 use tokio_util::sync::CancellationToken;
+use tonic::Status;
 use tracing::field::Empty;
 use tracing::{debug, info, info_span, warn};
 
@@ -195,7 +196,7 @@ async fn http(api: &Arc<Api>, io: BoxIo, caller: Caller, offer: Option<ClientOff
         return debug!(caller = caller.name(), "a connection beyond those that a caller may have is closed");
     };
     let answering = Arc::new(connection);
-    let router = for_strangers(routes.into_axum_router(), &api.gate, &caller);
+    let router = for_those_let_in(routes.into_axum_router(), &api.gate, &caller);
     let router = traced(router, &caller);
     let router = if matches!(caller, Caller::LocalAdmin) { router.layer(from_fn(urgent)) } else { router };
     // Each call is its caller's as the state has them now, which the connection may have outlived.
@@ -267,20 +268,27 @@ const OPEN: &str = "/sallyport.v1.Login/";
 /// What programs ask by themselves for as long as they run: no person is behind it, and no login is in use by it.
 const FOLLOWING: &str = "/sallyport.v1.Rotation/Follow";
 
-fn for_strangers(router: Router, gate: &Arc<Gate>, caller: &Caller) -> Router {
-    if !matches!(caller, Caller::Anonymous { .. }) {
-        return router;
-    }
+/// Refuses those without a certificate, and those whose login is pinned to another address, all but what strangers may call. Where a
+/// connection comes from stays as it is.
+fn for_those_let_in(router: Router, gate: &Arc<Gate>, caller: &Caller) -> Router {
+    let refused = match caller {
+        Caller::LocalAdmin => return router,
+        Caller::Anonymous { .. } => unauthenticated(),
+        Caller::Certified { identity, address } => match identity.comes_from(Some(address.ip())) {
+            Ok(()) => return router,
+            Err(elsewhere) => Status::permission_denied(elsewhere.to_string()),
+        },
+    };
     let (gate, caller) = (Arc::clone(gate), caller.clone());
     router.layer(from_fn(move |request: Request, next: Next| {
-        let (gate, caller) = (Arc::clone(&gate), caller.clone());
+        let (gate, caller, refused) = (Arc::clone(&gate), caller.clone(), refused.clone());
         async move {
             if request.uri().path().starts_with(OPEN) {
                 return next.run(request).await;
             }
             let asked = method_of(request.uri().path());
             drop(request);
-            gate.refuse(&caller, &asked, unauthenticated()).await.into_http()
+            gate.refuse(&caller, &asked, refused).await.into_http()
         }
     }))
 }

@@ -42,7 +42,9 @@ impl Service {
         (shown, from): (Option<&v1::ShownCertificate>, &str),
     ) -> Result<Asker<'c>, Status> {
         let proxy = self.gate.host(caller, method, &[HostRole::Proxy]).await?;
-        match (self.factors.shown(shown), address(from)) {
+        let address = address(from);
+        let user = self.factors.shown(shown, address.as_ref().ok().copied());
+        match (user, address) {
             (Ok(user), Ok(address)) => {
                 self.gate.call_for_within_bounds(proxy, &user, address)?;
                 let proxy = Some(proxy.display_name());

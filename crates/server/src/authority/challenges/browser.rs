@@ -49,6 +49,7 @@ impl Challenges {
             device: None,
             ttl: None,
             host_name,
+            asked_from: None,
         };
         self.accounts.check_keys(&keys)?;
         let word = self.accounts.login_from(request.device.as_ref(), &keys.ssh, &keys.tls, now).await;
@@ -238,6 +239,7 @@ impl Challenges {
             // Its word was spent when the login was begun, over these very keys.
             device: asked.device.map(|device| Word { device, spent: None }),
             host_name: stored.value.host_name.clone(),
+            asked_from: Some(stored.value.address).filter(|address| *address != NOWHERE.ip()),
         };
         let proven = Proven {
             user,

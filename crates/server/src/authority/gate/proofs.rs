@@ -103,7 +103,7 @@ pub(super) fn person(user: &str, at: OffsetDateTime) -> Identity {
         traits: Default::default(),
     };
     let (login_id, valid_before) = (Uuid::new_v4(), at + time::Duration::HOUR);
-    Identity { principal, device: None, login_id, valid_after: at, valid_before }
+    Identity { principal, device: None, pinned_to: None, login_id, valid_after: at, valid_before }
 }
 
 #[cfg(test)]

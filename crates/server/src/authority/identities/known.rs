@@ -18,7 +18,7 @@ use tonic::Status;
 use tracing::error;
 use uuid::Uuid;
 
-use crate::authority::caller::Caller;
+use crate::authority::caller::{Caller, NOWHERE};
 use crate::authority::policy::Policy;
 use crate::authority::records::{HostRecord, UserRecord};
 use crate::authority::storage::PAGE;
@@ -234,6 +234,7 @@ impl Identities {
             },
             login_id: Uuid::new_v4(),
             device: None,
+            pinned_to: None,
             valid_after: now - sallyport_ca::SKEW_ALLOWANCE,
             valid_before: now + time::Duration::hours(1),
         }
@@ -247,7 +248,12 @@ impl Identities {
             Some(own) => own.device,
             None => Some(Device { id: DeviceId::new(), custody: DeviceCustody::Hardware }),
         };
-        Identity { device, ..self.identity_of(user, now) }
+        // As with devices: where a role pins, the address is the one that it wants.
+        let pinned_to = match own {
+            Some(own) => own.pinned_to,
+            None => Some(NOWHERE.ip()),
+        };
+        Identity { device, pinned_to, ..self.identity_of(user, now) }
     }
 
     /// Keeps the table true when something else changes the state.

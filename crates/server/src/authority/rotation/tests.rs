@@ -176,6 +176,7 @@ impl World {
             },
             login_id: Uuid::nil(),
             device: None,
+            pinned_to: None,
             valid_after: OffsetDateTime::UNIX_EPOCH,
             valid_before: OffsetDateTime::UNIX_EPOCH,
         };

@@ -11,8 +11,12 @@ use tonic::Status;
 use crate::authority::session_factors::asked::{SessionFactors, own_of};
 
 impl SessionFactors {
-    /// The user whose certificate a host shows, as they are now.
-    pub(crate) fn shown(&self, shown: Option<&v1::ShownCertificate>) -> Result<Identity, Status> {
+    /// The user whose certificate a host shows, as they are now, and as they come from where the host says.
+    pub(crate) fn shown(
+        &self,
+        shown: Option<&v1::ShownCertificate>,
+        from: Option<IpAddr>,
+    ) -> Result<Identity, Status> {
         use v1::shown_certificate::Certificate;
         let now = OffsetDateTime::now_utc();
         let (authorities, denied) = (self.issuance.authorities(), |problem: &dyn std::fmt::Display| {
@@ -28,6 +32,7 @@ impl SessionFactors {
             None => return Err(Status::permission_denied("the call shows no certificate of a user")),
         };
         own_of(&identity)?;
+        identity.comes_from(from).map_err(|elsewhere| denied(&elsewhere))?;
         self.gate.check_locks(&identity, now)?;
         Ok(self.identities.current(&identity)?.into_owned())
     }
@@ -51,12 +56,13 @@ impl SessionFactors {
                 with.name()
             )));
         }
-        let user = self.shown(request.certificate.as_ref())?;
+        let from = address(&request.address)?;
+        let user = self.shown(request.certificate.as_ref(), Some(from))?;
         let Some(demand) = self.targets.demand(&user, &with, asked, now)? else {
             return Ok(v1::CheckSessionFactorResponse { satisfied: true, ..Default::default() });
         };
         let own = own_of(&user)?;
-        let proven = self.proofs(&own, address(&request.address)?, now).of(&demand).await?;
+        let proven = self.proofs(&own, from, now).of(&demand).await?;
         let result = if proven.is_some() { "proven" } else { "missing" };
         metrics::counter!("sallyport_session_factors_checked_total", "result" => result).increment(1);
         Ok(match proven {

@@ -137,6 +137,7 @@ mod tests {
             },
             login_id: Uuid::nil(),
             device: None,
+            pinned_to: None,
             valid_after: now,
             valid_before: now + time::Duration::hours(1),
         };

@@ -251,6 +251,7 @@ impl Rig {
             },
             login_id: Uuid::new_v4(),
             device: None,
+            pinned_to: None,
             valid_after: now,
             valid_before: now,
         };

@@ -229,6 +229,7 @@ impl<'c> Bench<'c> {
             ssh_certificate: login.ssh_certificate,
             tls_key: tls.pkcs8_pem().to_string(),
             tls_chain: login.tls_certificate_pem,
+            from: None,
         }
     }
 

@@ -203,6 +203,7 @@ impl<'c> Pages<'c> {
             ssh_certificate: login.ssh_certificate.clone(),
             tls_key: begun.tls.pkcs8_pem().to_string(),
             tls_chain: login.tls_certificate_pem.clone(),
+            from: None,
         };
         Ok((user, login))
     }

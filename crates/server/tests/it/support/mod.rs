@@ -267,7 +267,26 @@ pub(crate) async fn tls(
     config: ClientConfig,
     server: &str,
 ) -> std::io::Result<TlsStream<TcpStream>> {
-    let tcp = TcpStream::connect((address.host.as_str(), address.port)).await?;
+    tls_from(None, address, config, server).await
+}
+
+/// The same from this address of the machine.
+async fn tls_from(
+    from: Option<std::net::Ipv4Addr>,
+    address: &HostPort,
+    config: ClientConfig,
+    server: &str,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let to = (address.host.as_str(), address.port);
+    let tcp = match from {
+        None => TcpStream::connect(to).await?,
+        Some(from) => {
+            let socket = tokio::net::TcpSocket::new_v4()?;
+            socket.bind((from, 0).into())?;
+            let mut found = tokio::net::lookup_host(to).await?;
+            socket.connect(found.find(std::net::SocketAddr::is_ipv4).unwrap()).await?
+        }
+    };
     tcp.set_nodelay(true)?;
     TlsConnector::from(Arc::new(config)).connect(ServerName::try_from(server.to_owned()).unwrap(), tcp).await
 }
@@ -299,13 +318,13 @@ pub(crate) async fn pinned(proxy: &HostPort, pin: &str) -> Channel {
 
 /// To the authority with a user's certificate, from another address of this machine.
 pub(crate) async fn authority_from(user: &User, address: std::net::Ipv4Addr) -> Channel {
-    let config = user.tls(alpn::AUTH);
-    let server = ServerName::try_from(sallyport_ca::server_name(HostRole::Auth, &cluster())).unwrap();
-    let socket = tokio::net::TcpSocket::new_v4().unwrap();
-    socket.bind((address, 0).into()).unwrap();
-    let to = tokio::net::lookup_host((user.proxy.host.as_str(), user.proxy.port)).await.unwrap();
-    let tcp = socket.connect(to.into_iter().find(std::net::SocketAddr::is_ipv4).unwrap()).await.unwrap();
-    channel(TlsConnector::from(Arc::new(config)).connect(server, tcp).await.unwrap()).await
+    User { from: Some(address), ..user.clone() }.authority().await
+}
+
+/// To the authority, by pin, from another address of this machine.
+pub(crate) async fn pinned_from(proxy: &HostPort, pin: &str, address: std::net::Ipv4Addr) -> Channel {
+    let config = sallyport_ca::tls::pinned_client_config(pin, &[alpn::AUTH]).unwrap();
+    channel(tls_from(Some(address), proxy, config, "auth.sallyport.internal").await.unwrap()).await
 }
 
 /// To the authority with any certificate.
@@ -325,6 +344,8 @@ pub(crate) struct User {
     pub(crate) ssh_certificate: String,
     pub(crate) tls_key: String,
     pub(crate) tls_chain: String,
+    /// The address of this machine that it connects from, where it does not matter to the system.
+    pub(crate) from: Option<std::net::Ipv4Addr>,
 }
 
 pub(crate) async fn log_in(
@@ -356,6 +377,7 @@ pub(crate) async fn log_in(
         ssh_certificate: answer.ssh_certificate,
         tls_key: tls_key.pkcs8_pem().to_string(),
         tls_chain: answer.tls_certificate_pem,
+        from: None,
     })
 }
 
@@ -384,6 +406,7 @@ impl User {
             ssh_certificate: ssh.to_owned(),
             tls_key: tls_key.to_owned(),
             tls_chain: chain.to_owned(),
+            from: self.from,
         }
     }
 
@@ -400,7 +423,7 @@ impl User {
     /// The same with other TLS settings.
     pub(crate) async fn connect_by(&self, config: ClientConfig) -> std::io::Result<Channel> {
         let server = sallyport_ca::server_name(HostRole::Proxy, &cluster());
-        Ok(channel(tls(&self.proxy, config, &server).await?).await)
+        Ok(channel(tls_from(self.from, &self.proxy, config, &server).await?).await)
     }
 
     /// To the proxy, by QUIC.
@@ -414,7 +437,7 @@ impl User {
     /// To the authority, as this user.
     pub(crate) async fn authority(&self) -> Channel {
         let server = sallyport_ca::server_name(HostRole::Auth, &cluster());
-        channel(tls(&self.proxy, self.tls(alpn::AUTH), &server).await.unwrap()).await
+        channel(tls_from(self.from, &self.proxy, self.tls(alpn::AUTH), &server).await.unwrap()).await
     }
 
     /// To the authority, as this user, with no window for any answer.

@@ -104,7 +104,7 @@ pub(super) async fn enter(shared: &Shared, user: &str, identity: Identity, proof
     let node = directory.node();
     if user == JOIN_LOGIN {
         return match directory.policies().may_reach_to_join(&identity, &node, &directory.locks(), now) {
-            Ok(permit) => match evidence(shared, permit.factor(), proof).await {
+            Ok(permit) => match evidence(shared, &identity, permit.factor(), proof).await {
                 Ok(_) => Access::Joining(Box::new(identity)),
                 Err(missing) => refuse(missing.into()),
             },
@@ -123,7 +123,7 @@ pub(super) async fn enter(shared: &Shared, user: &str, identity: Identity, proof
     if !covered {
         return refuse(EntryRefused::NotCertified { login });
     }
-    let evidence = match evidence(shared, permit.factor(), proof).await {
+    let evidence = match evidence(shared, &identity, permit.factor(), proof).await {
         Ok(evidence) => evidence,
         Err(missing) => return refuse(missing.into()),
     };
@@ -136,9 +136,10 @@ pub(super) async fn enter(shared: &Shared, user: &str, identity: Identity, proof
     }
 }
 
-/// The second factor that has to be proven before anything is done on this connection, whichever protocol it has.
+/// What has to hold before anything is done on this connection, whichever protocol it has: where the login counts, and the second factor.
 async fn evidence(
     shared: &Shared,
+    identity: &Identity,
     demand: Option<&FactorDemand>,
     proof: Proof<'_>,
 ) -> Result<Evidence, Missing> {
@@ -148,5 +149,6 @@ async fn evidence(
         }
         Proof::Native(certificate) => Ok(Shown::Tls(certificate.clone())),
     };
-    Evidence::gather(demand, shared.server.directory.factors(), shown, shared.info.client_addr).await
+    let from = shared.info.client_addr;
+    Evidence::gather(identity, demand, shared.server.directory.factors(), shown, from).await
 }

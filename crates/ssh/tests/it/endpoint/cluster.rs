@@ -121,6 +121,7 @@ impl Cluster {
             },
             login_id: Uuid::new_v4(),
             device: None,
+            pinned_to: None,
             valid_after: self.now,
             valid_before: self.now,
         };

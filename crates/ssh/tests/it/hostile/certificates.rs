@@ -142,7 +142,7 @@ async fn no_malformed_certificate_opens(face: Face) {
             change(&|fields| fields.critical = list(&[b"force-command", b"\0\0\0\x02id"])),
         ),
         (
-            "with source-address, even the client's own",
+            "with source-address alone, even the client's own",
             change(&|fields| fields.critical = list(&[b"source-address", b"\0\0\0\x0c127.0.0.1/32"])),
         ),
         ("with critical options that are cut", change(&|fields| fields.critical = vec![0, 0, 0, 9, b'x'])),

@@ -3,6 +3,7 @@
 
 mod bounds;
 mod factors;
+mod pins;
 
 use std::time::Duration;
 
@@ -46,6 +47,7 @@ pub(crate) fn identity(world: &World, user: &str) -> Identity {
         },
         login_id: Uuid::new_v4(),
         device: None,
+        pinned_to: None,
         valid_after: now - time::Duration::minutes(1),
         valid_before: now + time::Duration::hours(1),
     }

@@ -1,3 +1,4 @@
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,8 +12,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::openssh::rig::{
-    Cluster, NODE, Sshd, SshdOptions, account, connected, noise, now, ready, run, settings, ssh_program,
-    talk_to_a_shell, there_and_back, written_to_nobody,
+    Cluster, NODE, Sshd, SshdOptions, account, connected, noise, now, openssh_config, ready, run, settings,
+    ssh_program, talk_to_a_shell, there_and_back, written_to_nobody,
 };
 use crate::world::{listens, until};
 
@@ -239,6 +240,41 @@ async fn users_are_refused_with_the_hosts_words() {
         assert_eq!((host.as_str(), login), (NODE, &account()));
         assert!(error.to_string().starts_with("web-1 refused to log in"), "{error}");
     }
+}
+
+/// What a stock sshd makes of a pinned login, with a stock ssh at its other end.
+#[tokio::test]
+async fn a_stock_sshd_lets_a_pinned_login_in_from_its_address_alone() {
+    let cluster = Cluster::new();
+    let sshd = Sshd::start(&cluster, &cluster.host(NODE, HostRole::Node), &SshdOptions::default());
+    let host = format!(
+        "Host {NODE}\n HostName {}\n Port {}\n HostKeyAlias {NODE}\n",
+        sshd.address.ip(),
+        sshd.address.port()
+    );
+    for (pinned_to, from, is_let_in) in [
+        ("127.0.0.1", "127.0.0.1", true),
+        ("127.0.0.9", "127.0.0.9", true),
+        ("127.0.0.1", "127.0.0.9", false),
+    ] {
+        let config = openssh_config(&cluster, &cluster.pinned(pinned_to.parse().unwrap()), &host);
+        let ssh = Command::new(ssh_program("ssh"))
+            .args([
+                "-F".as_ref(),
+                config.as_os_str(),
+                "-b".as_ref(),
+                from.as_ref(),
+                NODE.as_ref(),
+                "echo in".as_ref(),
+            ])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&ssh.stderr);
+        assert_eq!(ssh.status.success(), is_let_in, "{pinned_to} {from}: {said}");
+        assert_eq!(ssh.stdout == b"in\n", is_let_in, "{pinned_to} {from}: {said}");
+    }
+    let log = sshd.log();
+    assert!(log.contains("not from a permitted source address (127.0.0.9)"), "{log}");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! A cluster's authorities, and a real sshd that trusts them.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -87,6 +87,13 @@ impl Cluster {
         Pair { private: key.private_openssh().to_string(), certificate }
     }
 
+    /// A user's key and certificate, which count from one address.
+    pub(crate) fn pinned(&self, address: IpAddr) -> Pair {
+        let key = SshKeyPair::generate(self.suite, "alice").unwrap();
+        let certificate = self.certify_at("alice", &[&account()], now(), key.public_line(), Some(address));
+        Pair { private: key.private_openssh().to_string(), certificate }
+    }
+
     /// A user's certificate over a key, valid for an hour from `from`.
     pub(crate) fn certify(
         &self,
@@ -94,6 +101,17 @@ impl Cluster {
         logins: &[&str],
         from: OffsetDateTime,
         public_line: &str,
+    ) -> String {
+        self.certify_at(name, logins, from, public_line, None)
+    }
+
+    fn certify_at(
+        &self,
+        name: &str,
+        logins: &[&str],
+        from: OffsetDateTime,
+        public_line: &str,
+        pinned_to: Option<IpAddr>,
     ) -> String {
         let identity = Identity {
             principal: Principal::User {
@@ -104,6 +122,7 @@ impl Cluster {
             },
             login_id: Uuid::new_v4(),
             device: None,
+            pinned_to,
             valid_after: from,
             valid_before: from,
         };

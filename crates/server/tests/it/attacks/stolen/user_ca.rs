@@ -45,6 +45,7 @@ fn forge(ca: &Authority, scene: &Scene, name: &str) -> User {
         principal,
         login_id: Uuid::new_v4(),
         device: None,
+        pinned_to: None,
         valid_after: now,
         valid_before: now + time::Duration::HOUR,
     };

@@ -79,7 +79,7 @@ fn entries(kind: Kind) -> Vec<Entry> {
     }
 }
 
-async fn first<Frame, Answer>(
+pub(super) async fn first<Frame, Answer>(
     frame: Frame,
     call: impl AsyncFnOnce(
         tokio_stream::wrappers::ReceiverStream<Frame>,
