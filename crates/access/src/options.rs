@@ -10,10 +10,10 @@ use crate::limits::{RecordPolicy, RecordingMode};
 use crate::node::{Forwarding, RecordInput};
 use crate::yaml::{self, Problems, Section};
 
-/// Shortest and longest `max_session_ttl`.
+/// Shortest and longest `max_login_ttl`.
 pub const TTL_RANGE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(7 * 86_400));
 /// Session lifetime where no role says otherwise: 12 h.
-pub const DEFAULT_SESSION_TTL: Duration = Duration::from_secs(12 * 3600);
+pub const DEFAULT_LOGIN_TTL: Duration = Duration::from_secs(12 * 3600);
 /// Sessions on one SSH connection where no role says otherwise, as OpenSSH's `MaxSessions`.
 pub const DEFAULT_MAX_SESSIONS: usize = 10;
 /// Longest time span that an option may name: 30 days.
@@ -22,12 +22,12 @@ const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 /// Limits of the sessions that a role grants, or that hold in a whole cluster where no granting role says otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Longest lifetime of certificates. Default 12 h; the shortest of all roles counts. Only in roles.
-    pub max_session_ttl: Option<Duration>,
     /// Logins of a user that are open at a time. Default no bound; the smallest of all roles counts. Only in roles.
     pub max_logins: Option<usize>,
     /// How long a login may be unused until it ends. Default no bound; the shortest of all roles counts. Only in roles.
     pub login_idle_timeout: Option<Duration>,
+    /// Longest life of a login, and so of its certificates. Default 12 h; the shortest of all roles counts.
+    pub max_login_ttl: Option<Duration>,
     /// Whether the client's ssh-agent may be reached from the session. Default no.
     pub forward_agent: Option<bool>,
     /// Which TCP ports may be forwarded. Default both directions.
@@ -125,12 +125,12 @@ impl UnseenSql {
 }
 
 /// How many of [`KEYS`] are about logins: only roles say these.
-pub(crate) const OF_LOGINS: usize = 3;
+pub(crate) const OF_LOGINS: usize = 2;
 /// The keys of a role's options, and what the cluster's policy may say of them: all but the first [`OF_LOGINS`].
 pub(crate) const KEYS: [&str; 28] = [
-    "max_session_ttl",
     "max_logins",
     "login_idle_timeout",
+    "max_login_ttl",
     "forward_agent",
     "port_forwarding",
     "stream_local_forwarding",
@@ -158,6 +158,14 @@ pub(crate) const KEYS: [&str; 28] = [
     "pin_source_ip",
 ];
 
+/// What roles of earlier releases call `max_login_ttl`. It is read, and written by its name of today.
+const EARLIER_LOGIN_TTL: &str = "max_session_ttl";
+
+/// The keys that a role's options may have.
+pub(crate) fn keys_of_roles() -> Vec<&'static str> {
+    KEYS.into_iter().chain([EARLIER_LOGIN_TTL]).collect()
+}
+
 /// Shortest and longest `login_idle_timeout`: when a login was last used is kept to five minutes.
 const IDLE_RANGE: (Duration, Duration) = (Duration::from_secs(15 * 60), LONGEST);
 /// Shortest and longest part of a statement that can be asked to be on record, in bytes.
@@ -172,9 +180,9 @@ pub(crate) const DEFAULT_MAX_DB_SESSIONS: usize = 80;
 pub(crate) fn read(side: &Section<'_>, problems: &mut Problems) -> Options {
     let second = Duration::from_secs(1);
     Options {
-        max_session_ttl: side.duration("max_session_ttl", TTL_RANGE.0, TTL_RANGE.1, problems),
         max_logins: side.count("max_logins", 1, 10_000, problems),
         login_idle_timeout: side.duration("login_idle_timeout", IDLE_RANGE.0, IDLE_RANGE.1, problems),
+        max_login_ttl: login_ttl(side, problems),
         forward_agent: side.boolean("forward_agent", problems),
         port_forwarding: forwarding(side, "port_forwarding", problems),
         stream_local_forwarding: forwarding(side, "stream_local_forwarding", problems),
@@ -227,6 +235,21 @@ pub(crate) fn read(side: &Section<'_>, problems: &mut Problems) -> Options {
     }
 }
 
+/// The longest life of a login, by its name of today or, in roles, by that of earlier releases.
+fn login_ttl(side: &Section<'_>, problems: &mut Problems) -> Option<Duration> {
+    let mut read = |key| side.duration(key, TTL_RANGE.0, TTL_RANGE.1, problems);
+    let (today, earlier) = (read("max_login_ttl"), read(EARLIER_LOGIN_TTL));
+    if today.is_some() && earlier.is_some() {
+        problems.push(
+            side.place(EARLIER_LOGIN_TTL),
+            &side.name(EARLIER_LOGIN_TTL),
+            "is what max_login_ttl was called once, and both are there",
+            "leave it out",
+        );
+    }
+    today.or(earlier)
+}
+
 fn forwarding(side: &Section<'_>, key: &str, problems: &mut Problems) -> Option<Forwarding> {
     side.choice(
         key,
@@ -246,9 +269,9 @@ impl Options {
         let span = |span: Option<Duration>| span.map(|span| yaml::show(span).into());
         let forwarding = |one: Option<Forwarding>| one.map(Forwarding::to_json);
         let values: [Option<serde_json::Value>; KEYS.len()] = [
-            span(self.max_session_ttl),
             self.max_logins.map(Into::into),
             span(self.login_idle_timeout),
+            span(self.max_login_ttl),
             self.forward_agent.map(Into::into),
             forwarding(self.port_forwarding),
             forwarding(self.stream_local_forwarding),

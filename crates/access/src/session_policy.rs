@@ -20,7 +20,7 @@ const LOCAL_KEYS: [&str; 2] = ["message_of_the_day", "retention"];
 /// What holds for the sessions of a whole cluster where no granting role says otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionPolicy {
-    /// Defaults for what roles do not say; never what is about logins, such as `max_session_ttl`.
+    /// Defaults for what roles do not say; never how many logins there may be, and how long unused.
     pub options: Options,
     /// What people read when they log in; empty for none.
     pub message_of_the_day: String,
@@ -75,7 +75,7 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<SessionPolicy> {
             format!("write name: {SESSION_POLICY_NAME}"),
         );
     }
-    // How long certificates live, and how many there are, is about logins, not about sessions: only roles say it.
+    // How many logins there may be, and how long unused, only roles say.
     let known: Vec<&str> = options::KEYS.into_iter().skip(options::OF_LOGINS).chain(LOCAL_KEYS).collect();
     let Some(spec) = top.section("spec", &known, problems) else {
         problems.push(top.at(), "spec", "is missing", "write spec: with options below it");

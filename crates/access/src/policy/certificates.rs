@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::engine::Policies;
 use super::merged::Merged;
 use super::nodes::candidates;
-use crate::options::{DEFAULT_SESSION_TTL, TTL_RANGE};
+use crate::options::{DEFAULT_LOGIN_TTL, TTL_RANGE};
 use crate::refusal::Refusal;
 use crate::{Login, RoleName, Traits};
 
@@ -52,15 +52,16 @@ impl Policies {
         }
     }
 
-    /// The lifetime of certificates for these roles: what was asked for, at most the roles' bound.
+    /// The life of a login with these roles, and so of its certificates: what was asked for, at most the roles' bound, else the cluster's.
     ///
     /// # Errors
     /// A [`Refusal`] when more than the bound, or less than a minute, was asked for.
-    pub fn session_ttl(&self, roles: &[RoleName], asked: Option<Duration>) -> Result<Duration, Refusal> {
+    pub fn login_ttl(&self, roles: &[RoleName], asked: Option<Duration>) -> Result<Duration, Refusal> {
         let known = roles.iter().filter_map(|role| self.role(role));
-        let bounds = known.filter_map(|role| role.options.max_session_ttl.map(|ttl| (ttl, &role.name)));
+        let bounds = known.filter_map(|role| role.options.max_login_ttl.map(|ttl| (ttl, &role.name)));
         let bound = bounds.min_by_key(|(ttl, _)| *ttl);
-        let longest = bound.map_or(DEFAULT_SESSION_TTL, |(ttl, _)| ttl);
+        let cluster = self.sessions.options.max_login_ttl;
+        let longest = bound.map(|(ttl, _)| ttl).or(cluster).unwrap_or(DEFAULT_LOGIN_TTL);
         let Some(asked) = asked else { return Ok(longest) };
         let refuse = |why: String, rule| Refusal {
             what: format!("no certificate for {}", crate::yaml::show(asked)),
@@ -72,7 +73,10 @@ impl Policies {
             return Err(refuse(format!("the shortest lifetime is {}", crate::yaml::show(TTL_RANGE.0)), None));
         }
         if asked > longest {
-            let rule = bound.map(|(_, role)| format!("role \"{role}\" options.max_session_ttl"));
+            let rule = match bound {
+                Some((_, role)) => Some(format!("role \"{role}\" options.max_login_ttl")),
+                None => cluster.map(|_| "session_policy max_login_ttl".to_owned()),
+            };
             return Err(refuse(format!("the longest lifetime is {}", crate::yaml::show(longest)), rule));
         }
         Ok(asked)

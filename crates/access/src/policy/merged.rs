@@ -7,7 +7,7 @@ use crate::factor::{FactorRule, SessionFactor};
 use crate::limits::{Limits, RecordPolicy};
 use crate::node::{Forwarding, SshOptions};
 use crate::options::{
-    DEFAULT_MAX_DB_SESSIONS, DEFAULT_MAX_SESSIONS, DEFAULT_SESSION_TTL, DEFAULT_STATEMENT_BYTES, EndToEnd,
+    DEFAULT_LOGIN_TTL, DEFAULT_MAX_DB_SESSIONS, DEFAULT_MAX_SESSIONS, DEFAULT_STATEMENT_BYTES, EndToEnd,
     Options, UnseenSql,
 };
 
@@ -96,7 +96,8 @@ fn factor(options: &Options, cluster: &Options) -> FactorRule {
 impl Options {
     /// Whether these limits are no looser than others, of what a cluster's policy leaves to both.
     pub(crate) fn within(&self, other: &Self, cluster: &Self) -> bool {
-        let ttl = |options: &Self| options.max_session_ttl.unwrap_or(DEFAULT_SESSION_TTL);
+        let ttl =
+            |options: &Self| options.max_login_ttl.or(cluster.max_login_ttl).unwrap_or(DEFAULT_LOGIN_TTL);
         let logins = |options: &Self| options.max_logins.unwrap_or(usize::MAX);
         let idle = |options: &Self| options.login_idle_timeout.unwrap_or(Duration::MAX);
         let (limits, ssh, databases) = Merged::of([other].into_iter(), cluster).all();

@@ -70,7 +70,7 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Role> {
     };
     let (allow, deny) = (side("allow", Effect::Allow), side("deny", Effect::Deny));
     let options = spec
-        .section("options", &options::KEYS, problems)
+        .section("options", &options::keys_of_roles(), problems)
         .map(|side| options::read(&side, problems))
         .unwrap_or_default();
     Some(Role {

@@ -212,20 +212,46 @@ fn the_api_is_denied_by_default_and_hosts_have_a_fixed_list() {
 #[test]
 fn lifetimes_are_bounded_by_the_roles() {
     let policies = policies(&[
-        role("day", "{options: {max_session_ttl: 24h}}"),
+        role("day", "{options: {max_login_ttl: 24h}}"),
         role("hour", "{options: {max_session_ttl: 1h}}"),
         role("none", "{}"),
     ]);
     let ttl = |roles: &[&str], asked: Option<u64>| {
         let roles: Vec<RoleName> = roles.iter().map(|role| RoleName::new(*role).unwrap()).collect();
-        policies.session_ttl(&roles, asked.map(Duration::from_secs))
+        policies.login_ttl(&roles, asked.map(Duration::from_secs))
     };
     assert_eq!(ttl(&["none"], None).unwrap(), Duration::from_secs(12 * 3600));
     assert_eq!(ttl(&["day"], None).unwrap(), Duration::from_secs(24 * 3600));
     assert_eq!(ttl(&["day", "hour"], None).unwrap(), Duration::from_secs(3600));
     assert_eq!(ttl(&["day"], Some(60)).unwrap(), Duration::from_secs(60));
     assert!(ttl(&["day"], Some(59)).is_err());
-    assert_eq!(ttl(&["hour"], Some(7200)).unwrap_err().rule(), Some("role \"hour\" options.max_session_ttl"));
+    assert_eq!(ttl(&["hour"], Some(7200)).unwrap_err().rule(), Some("role \"hour\" options.max_login_ttl"));
+    // What no role says the cluster says.
+    let cluster = SessionPolicy::parse(
+        "kind: session_policy\nversion: v1\nmetadata: {name: default}\nspec: {max_login_ttl: 2h}\n",
+    )
+    .unwrap();
+    assert_eq!(SessionPolicy::parse(&cluster.to_yaml()).unwrap(), cluster);
+    let roles = [role("day", "{options: {max_login_ttl: 24h}}"), role("none", "{}")];
+    let policies = Policies::compile_with(&roles, cluster).unwrap();
+    let ttl = |roles: &[&str], asked: Option<u64>| {
+        let roles: Vec<RoleName> = roles.iter().map(|role| RoleName::new(*role).unwrap()).collect();
+        policies.login_ttl(&roles, asked.map(Duration::from_secs))
+    };
+    assert_eq!(ttl(&["none"], None).unwrap(), Duration::from_secs(2 * 3600));
+    assert_eq!(ttl(&["none", "day"], None).unwrap(), Duration::from_secs(24 * 3600));
+    assert_eq!(ttl(&["none"], Some(7201)).unwrap_err().rule(), Some("session_policy max_login_ttl"));
+}
+
+/// What roles of earlier releases say counts as ever.
+#[test]
+fn the_earlier_name_of_a_logins_longest_life_is_read_and_not_written() {
+    let earlier = role("dev", "{options: {max_session_ttl: 1h}}");
+    assert_eq!(earlier, role("dev", "{options: {max_login_ttl: 1h}}"));
+    assert!(earlier.to_yaml().contains("max_login_ttl") && !earlier.to_yaml().contains("max_session_ttl"));
+    let both = "kind: role\nversion: v1\nmetadata: {name: dev}\nspec: {options: {max_login_ttl: 1h, max_session_ttl: 2h}}\n";
+    let told = Role::parse(both).unwrap_err().to_string();
+    assert!(told.contains("spec.options.max_session_ttl: is what max_login_ttl was called once"), "{told}");
 }
 
 #[test]

@@ -27,7 +27,7 @@ spec:
         verbs: [lst]
       - verbs: [read]
   options:
-    max_session_ttl: 30s
+    max_login_ttl: 30s
     forward_agent: 'maybe'
     record_session: always
     record_input: all
@@ -44,7 +44,7 @@ spec:
         "role:14:21: spec.allow.rules[0].resources: \"rle\": no such kind of resource, did you mean role",
         "role:15:17: spec.allow.rules[0].verbs: \"lst\": no such verb; write some of list, read, create, update, delete",
         "spec.allow.rules[1].resources: is missing; write resources: [...]",
-        "role:18:22: spec.options.max_session_ttl: \"30s\": is out of range; write a time from 1m to 7d",
+        "role:18:20: spec.options.max_login_ttl: \"30s\": is out of range; write a time from 1m to 7d",
         "role:19:20: spec.options.forward_agent: expected true or false, got text; write true or false, without quotes",
         "role:20:21: spec.options.record_session: \"always\": is not one of the choices; write one of strict, best_effort",
         "role:21:19: spec.options.record_input: \"all\": is not one of the choices; write one of hash, full",

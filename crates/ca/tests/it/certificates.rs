@@ -75,6 +75,34 @@ fn a_login_from_a_trusted_device_says_so_in_both_certificates() {
     assert!(cluster.trust.identify_tls(&leaf(&other.certificates.tls_pem), cluster.now).is_err());
 }
 
+/// What comes of a login ends with it, whenever it is made.
+#[test]
+fn certificates_signed_anew_and_for_sessions_end_with_their_login() {
+    let cluster = Cluster::new("prod");
+    let made = cluster.user(&alice()).certificates;
+    let end = made.valid_before;
+    let proof = SessionProof {
+        factor: SessionFactor::Yes,
+        targets: Vec::new(),
+        address: "192.0.2.7".parse().unwrap(),
+        name: "phone".to_owned(),
+    };
+    for left in [3600, 600, 61, 60, 59, 30, 1] {
+        let now = end - Duration::seconds(left);
+        let pair = UserPair::verify(&cluster.trust, &made.ssh, &made.tls_pem, now).unwrap();
+        let anew = pair.reissue(&cluster.users, now);
+        let for_sessions = pair.for_sessions(&cluster.users, now, &proof);
+        // So little time is worth no certificate.
+        assert!(left < 60 || (anew.is_ok() && for_sessions.is_ok()), "{left} s: {anew:?} {for_sessions:?}");
+        assert!(anew.is_err() || anew.unwrap().valid_before == end, "{left} s");
+        assert!(
+            for_sessions.is_err()
+                || for_sessions.unwrap().valid_before <= end.min(now + Duration::minutes(1)),
+            "{left} s"
+        );
+    }
+}
+
 #[test]
 fn a_pinned_login_says_its_address_in_every_certificate_of_it() {
     let cluster = Cluster::new("prod");

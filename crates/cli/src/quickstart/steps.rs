@@ -170,7 +170,7 @@ impl Tour {
         let role = "kind: role\nversion: v1\nmetadata:\n  name: quickstart\n  description: What the quickstart user may do\n\
              spec:\n  allow:\n    logins: ['{{internal.logins}}']\n    node_labels:\n      env: [demo]\n    db_labels:\n      env: [demo]\n    db_users: \
              [alice]\n    db_names: [shop]\n  options:\n    \
-             max_session_ttl: 12h\n    forward_agent: true\n    record_session: strict\n";
+             max_login_ttl: 12h\n    forward_agent: true\n    record_session: strict\n";
         let failed = |status: tonic::Status| CliError::from_status("make the user", &status);
         admin
             .create_resource(CreateResourceRequest { yaml: role.to_owned(), replace: true })

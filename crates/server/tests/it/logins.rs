@@ -292,3 +292,40 @@ async fn a_login_rule_refuses_by_name_and_is_tried_before() {
         assert!(!support::events(&mut admin, code).await.is_empty());
     }
 }
+
+/// As long as roles let it, else as the cluster does; whatever is asked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_lives_as_long_as_roles_and_the_cluster_let_it() {
+    let cluster = Cluster::without_node().await;
+    let mut admin = cluster.admin().await;
+    let before = cluster.user("alice", &["alice"]).await;
+    let pin = pin(&mut admin).await;
+    let log_in = |hours: Option<u64>| {
+        let ttl = hours.map(|hours| std::time::Duration::from_secs(hours * 3600));
+        support::log_in(&before.proxy, &pin, "alice", ttl)
+    };
+    let life = |user: &User| {
+        let ssh = sallyport_ca::keys::certificate(&user.ssh_certificate).unwrap();
+        let now = time::OffsetDateTime::now_utc();
+        (user.trust.verify_user_ssh(&ssh, now).unwrap().valid_before - now).whole_minutes()
+    };
+    assert!((11 * 60..=12 * 60).contains(&life(&before)));
+    let put = async |yaml: String| {
+        let request = v1::CreateResourceRequest { yaml, replace: true };
+        cluster.admin().await.create_resource(request).await.unwrap();
+    };
+    put("kind: session_policy\nversion: v1\nmetadata: {name: default}\nspec: {max_login_ttl: 2h}\n"
+        .to_owned())
+    .await;
+    assert!((119..=120).contains(&life(&log_in(None).await.unwrap())));
+    let refused = log_in(Some(3)).await.err().unwrap();
+    assert!(support::is(&refused, Code::InvalidArgument, "the longest lifetime is 2h"), "{refused:?}");
+    for (option, minutes) in [("max_login_ttl: 4h", 240), ("max_session_ttl: 1h", 60)] {
+        put(support::role("alice-role", &["alice"])
+            .replace("spec:\n", &format!("spec:\n  options: {{{option}}}\n")))
+        .await;
+        assert!((minutes - 1..=minutes).contains(&life(&log_in(None).await.unwrap())), "{option}");
+        let refused = log_in(Some(5)).await.err().unwrap();
+        assert!(support::is(&refused, Code::InvalidArgument, "the longest lifetime is"), "{refused:?}");
+    }
+}

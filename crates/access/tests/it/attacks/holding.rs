@@ -61,7 +61,7 @@ fn logins_databases_and_sessions_are_held_or_not() {
         role("glob", "{allow: {logins: [deploy], node_labels: {env: 'd*'}}}"),
         role("everywhere", "{allow: {logins: [deploy], node_labels: {'*': '*'}}}"),
         role("loose", "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {forward_agent: true}}"),
-        role("long", "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {max_session_ttl: 20h}}"),
+        role("long", "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {max_login_ttl: 20h}}"),
         role(
             "few",
             "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {max_logins: 2, login_idle_timeout: 1h}}",
@@ -76,7 +76,7 @@ fn logins_databases_and_sessions_are_held_or_not() {
         ),
         role(
             "strict",
-            "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {record_session: strict, max_session_ttl: 1h}}",
+            "{allow: {logins: [deploy], node_labels: {env: dev}}, options: {record_session: strict, max_login_ttl: 1h}}",
         ),
         role("db", "{allow: {db_labels: {env: prod}, db_users: ['{{internal.db_users}}'], db_names: [app]}}"),
         role("db-all", "{allow: {db_labels: {env: prod}, db_users: [app], db_names: ['*']}}"),

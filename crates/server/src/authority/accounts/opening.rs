@@ -138,7 +138,7 @@ impl Accounts {
         let cache = self.policy.cache();
         let ttl = cache
             .policies
-            .session_ttl(&user.roles, keys.ttl)
+            .login_ttl(&user.roles, keys.ttl)
             .map_err(|error| refusal(Status::invalid_argument(error.public_message()), "lifetime"))?;
         let ttl = self
             .issuance

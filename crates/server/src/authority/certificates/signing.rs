@@ -235,7 +235,7 @@ impl CertificateRegister {
         let cache = self.policy.cache();
         let longest = cache
             .policies
-            .session_ttl(roles, None)
+            .login_ttl(roles, None)
             .map_err(|error| Status::invalid_argument(error.public_message()))?;
         let longest = time::Duration::try_from(longest).map_err(range)?;
         match asked {
