@@ -1,5 +1,6 @@
 //! Login rules, compiled, and how a login is held to them.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::LazyLock;
@@ -12,7 +13,7 @@ use cedar_policy::{
 };
 use time::OffsetDateTime;
 
-use crate::login_rule::{LoginRule, Then};
+use crate::login_rule::{LoginRule, Network, Then};
 use crate::{Device, DeviceCustody, RoleName, Traits, UserName};
 
 /// What a condition may look at.
@@ -61,6 +62,9 @@ enum ConditionFailure {
     /// A value that Cedar does not make.
     #[error(transparent)]
     Value(#[from] ExpressionConstructionError),
+    /// The rule is none of this release.
+    #[error(transparent)]
+    Rule(#[from] LoginRuleError),
     /// The condition itself, such as a number in it that grows too large.
     #[error(transparent)]
     Evaluation(#[from] AuthorizationError),
@@ -75,13 +79,13 @@ where
     }
 }
 
-/// A rule whose condition is none.
+/// A rule that is none: its condition is not one of Cedar over what logins have, or its text no rule's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("login rule {rule:?}: its condition is not one of Cedar over what logins have: {problem}")]
+#[error("login rule {rule:?}: {problem}")]
 pub struct LoginRuleError {
     /// The rule.
     pub rule: String,
-    /// What Cedar says.
+    /// What is wrong with it.
     pub problem: String,
 }
 
@@ -134,8 +138,12 @@ pub struct LoginDenied {
 
 #[derive(Debug)]
 struct Compiled {
-    rule: LoginRule,
-    policies: PolicySet,
+    name: String,
+    then: Then,
+    message: String,
+    networks: BTreeMap<String, Vec<Network>>,
+    /// Its condition; or why there is none.
+    policies: Result<PolicySet, LoginRuleError>,
 }
 
 /// The login rules of a cluster. Without any, they let every login in.
@@ -149,6 +157,33 @@ impl LoginRules {
     /// The first that does not compile.
     pub fn compile(rules: Vec<LoginRule>) -> Result<Self, LoginRuleError> {
         rules.into_iter().map(compile).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Rules by their names, as they are kept. One that an earlier release has taken and this one does not is as one that cannot be
+    /// evaluated: it denies every login, unless it is known to be one that allows, and then it allows none.
+    pub fn kept(rules: impl IntoIterator<Item = (String, String)>) -> Self {
+        let each = rules.into_iter().map(|(name, text)| match LoginRule::parse(&text) {
+            Ok(rule) => {
+                let policies = condition(&rule);
+                Compiled::new(rule, policies)
+            }
+            Err(errors) => {
+                let broken = LoginRuleError { rule: name.clone(), problem: errors.to_string() };
+                Compiled {
+                    name,
+                    then: Then::Deny,
+                    message: String::new(),
+                    networks: BTreeMap::new(),
+                    policies: Err(broken),
+                }
+            }
+        });
+        Self(each.collect())
+    }
+
+    /// Those that are rules of this release no more.
+    pub fn broken(&self) -> impl Iterator<Item = &LoginRuleError> {
+        self.0.iter().filter_map(|one| one.policies.as_ref().err())
     }
 
     /// How many there are.
@@ -167,8 +202,8 @@ impl LoginRules {
     #[must_use]
     pub fn outcomes(&self, asked: &LoginAsked<'_>, now: OffsetDateTime) -> Vec<RuleOutcome> {
         let outcome = |one: &Compiled| RuleOutcome {
-            rule: one.rule.name.to_string(),
-            then: one.rule.then,
+            rule: one.name.clone(),
+            then: one.then,
             meets: one.meets(asked, now),
         };
         self.0.iter().map(outcome).collect()
@@ -188,17 +223,21 @@ impl LoginRules {
     /// # Errors
     /// [`LoginDenied`].
     pub fn judge(&self, outcomes: &[RuleOutcome]) -> Result<(), LoginDenied> {
-        let judged = || self.0.iter().map(|one| &one.rule).zip(outcomes);
+        let judged = || self.0.iter().zip(outcomes);
         let denying =
             judged().find(|(rule, outcome)| rule.then == Then::Deny && !matches!(outcome.meets, Ok(false)));
         if let Some((rule, outcome)) = denying {
             let why = match (&outcome.meets, rule.message.as_str()) {
+                _ if rule.policies.is_err() => {
+                    "the authority does not understand it any more; ask an administrator to write it anew"
+                        .to_owned()
+                }
                 (Err(error), _) => format!("it could not be evaluated: {error}"),
                 (Ok(_), "") => "ask an administrator".to_owned(),
                 (Ok(_), message) => message.to_owned(),
             };
             let message = format!("the login rule \"{}\" refuses it: {why}", rule.name);
-            return Err(LoginDenied { rule: Some(rule.name.to_string()), message });
+            return Err(LoginDenied { rule: Some(rule.name.clone()), message });
         }
         let allowing: Vec<&str> = judged()
             .filter(|(rule, _)| rule.then == Then::Allow)
@@ -218,7 +257,16 @@ impl LoginRules {
 }
 
 fn compile(rule: LoginRule) -> Result<Compiled, LoginRuleError> {
-    let wrong = |problem: String| LoginRuleError { rule: rule.name.to_string(), problem };
+    let policies = condition(&rule)?;
+    Ok(Compiled::new(rule, Ok(policies)))
+}
+
+/// What a rule's condition is for Cedar.
+fn condition(rule: &LoginRule) -> Result<PolicySet, LoginRuleError> {
+    let wrong = |problem: String| LoginRuleError {
+        rule: rule.name.to_string(),
+        problem: format!("its condition is not one of Cedar over what logins have: {problem}"),
+    };
     // The condition stands on lines of its own: a comment at its end takes nothing from the policy.
     let text =
         format!("permit (principal, action == Action::\"login\", resource) when {{\n{}\n}};", rule.when);
@@ -230,11 +278,17 @@ fn compile(rule: LoginRule) -> Result<Compiled, LoginRuleError> {
     if let Some(error) = result.validation_errors().next() {
         return Err(wrong(error.to_string()));
     }
-    Ok(Compiled { policies, rule })
+    Ok(policies)
 }
 
 impl Compiled {
+    fn new(rule: LoginRule, policies: Result<PolicySet, LoginRuleError>) -> Self {
+        let LoginRule { name, then, message, networks, .. } = rule;
+        Self { name: name.to_string(), then, message, networks, policies }
+    }
+
     fn meets(&self, asked: &LoginAsked<'_>, now: OffsetDateTime) -> Result<bool, ConditionError> {
+        let policies = self.policies.as_ref().map_err(LoginRuleError::clone)?;
         let principal = EntityUid::from_str("Person::\"self\"")?;
         let (action, resource) =
             (EntityUid::from_str("Action::\"login\"")?, EntityUid::from_str("Cluster::\"self\"")?);
@@ -243,7 +297,7 @@ impl Compiled {
         let entities = Entities::from_entities([person], None)?;
         let context = self.context(asked, now)?;
         let request = Request::new(principal, action, resource, context, None)?;
-        let response = Authorizer::new().is_authorized(&request, &self.policies, &entities);
+        let response = Authorizer::new().is_authorized(&request, policies, &entities);
         match response.diagnostics().errors().next() {
             Some(error) => Err(error.clone().into()),
             None => Ok(response.decision() == Decision::Allow),
@@ -251,10 +305,10 @@ impl Compiled {
     }
 
     fn context(&self, asked: &LoginAsked<'_>, now: OffsetDateTime) -> Result<Context, ConditionError> {
-        let inside = |ranges: &[crate::login_rule::Network]| {
+        let inside = |ranges: &[Network]| {
             asked.address.is_some_and(|address| ranges.iter().any(|range| range.contains(address)))
         };
-        let networks = self.rule.networks.iter().filter(|(_, ranges)| inside(ranges));
+        let networks = self.networks.iter().filter(|(_, ranges)| inside(ranges));
         let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
         // The authority takes a login as one from a device only where that has signed for it, is enrolled and is its user's.
         let hardware = asked.device.is_some_and(|device| device.custody == DeviceCustody::Hardware);

@@ -137,3 +137,43 @@ fn a_condition_that_is_none_is_refused_with_its_rule() {
         assert_eq!(refused.rule, "odd", "{when}");
     }
 }
+
+/// What an earlier release has taken and this one does not understand keeps out as the strictest reading of it would, names itself, and
+/// leaves the other rules as they are.
+#[test]
+fn a_kept_rule_that_is_none_any_more_denies_or_allows_nothing() {
+    let alice = alice();
+    let kept = |rules: &[(&str, &str, &str)]| {
+        let text = |then: &str, when: &str| {
+            format!(
+                "kind: login_rule\nversion: v1\nmetadata: {{name: any}}\nspec:\n  then: {then}\n  when: '{when}'\n"
+            )
+        };
+        LoginRules::kept(
+            rules
+                .iter()
+                .map(|(name, then, when)| ((*name).to_owned(), text(then, when).replace("any", name))),
+        )
+    };
+    let admits = |rules: &LoginRules| rules.admit(&alice.asked(), NOON);
+    let old = "context.posture == 1";
+    let denying = kept(&[("old", "deny", old), ("good", "deny", "context.hour == 3")]);
+    let denied = admits(&denying).unwrap_err();
+    assert_eq!(denied.rule.as_deref(), Some("old"));
+    assert!(
+        denied.message.contains("login rule \"old\"") && denied.message.contains("understand it any more"),
+        "{denied:?}"
+    );
+    assert_eq!(denying.broken().map(|broken| broken.rule.as_str()).collect::<Vec<_>>(), ["old"]);
+    // One that is there to allow keeps out those whom no other lets in.
+    assert!(admits(&kept(&[("old", "allow", old)])).unwrap_err().message.contains("\"old\""));
+    assert!(admits(&kept(&[("old", "allow", old), ("good", "allow", "context.second_factor")])).is_ok());
+    // Of which the text is none, it is not known what it was for.
+    for (then, when) in [("warn", "true"), ("allow", "context"), ("deny", "")] {
+        assert!(admits(&kept(&[("old", then, when)])).is_err(), "{then} {when}");
+    }
+    let gone = LoginRules::kept([("old".to_owned(), "kind: login_rule\nversion: v9\n".to_owned())]);
+    let denied = admits(&gone).unwrap_err();
+    assert_eq!((denied.rule.as_deref(), gone.len(), gone.broken().count()), (Some("old"), 1, 1));
+    assert_eq!(kept(&[("good", "deny", "context.hour == 3")]).broken().count(), 0);
+}

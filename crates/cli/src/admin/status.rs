@@ -51,6 +51,7 @@ pub(super) async fn run(authority: &Authority, args: &Args) -> CliResult {
             "cluster": status.cluster, "version": status.version, "nodes": status.nodes,
             "nodes_online": status.nodes_online, "users": status.users, "roles": status.roles, "admin_factor": status.admin_factor,
             "administrators_without_factor": status.administrators_without_factor, "without_factor": status.without_factor,
+            "broken_login_rules": status.broken_login_rules,
             "locks": status.locks, "recordings": status.recordings, "audit_events": status.audit_events,
             "audit_head": status.audit_head, "checkpoint_places": status.checkpoint_places.iter().map(|place| json!({
                 "kind": place.kind, "place": place.place, "taken": place.taken, "taken_at": valid(&place.taken_at),
@@ -69,6 +70,13 @@ pub(super) async fn run(authority: &Authority, args: &Args) -> CliResult {
     ui::data(format!("roles       {}", status.roles))?;
     ui::data(format!("locks       {}", status.locks))?;
     ui::data(format!("admin       {}", factors_of(&status)))?;
+    if !status.broken_login_rules.is_empty() {
+        ui::data(format!(
+            "login rules warning: this release does not understand {}, and logins are refused by it; write it anew: sallyport admin edit \
+             login_rule/NAME",
+            status.broken_login_rules.join(", ")
+        ))?;
+    }
     ui::data(format!("recordings  {}", status.recordings))?;
     ui::data(format!("audit log   {} events, head {}", status.audit_events, status.audit_head))?;
     for place in &status.checkpoint_places {

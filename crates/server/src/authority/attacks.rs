@@ -1,6 +1,8 @@
 //! Attacks that need what no client can choose: the end of a certificate, the time between a decision and the write that
 //! follows from it, the state of an earlier release, or threads that are busy.
 
+mod rules;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

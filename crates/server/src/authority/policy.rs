@@ -6,8 +6,7 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use parking_lot::RwLock;
 use sallyport_access::{
-    Identity, Lock, LoginRule, LoginRules, Policies, PolicyError, Principal, Role, SESSION_POLICY_NAME,
-    SessionPolicy,
+    Identity, Lock, LoginRules, Policies, PolicyError, Principal, Role, SESSION_POLICY_NAME, SessionPolicy,
 };
 use sallyport_ca::SshOptions;
 use sallyport_store::{Store, StoreError};
@@ -66,11 +65,16 @@ async fn load(store: &Store) -> Result<ClusterCache, ServerError> {
     }
     let connectors =
         store.list::<ConnectorRecord>(None, 1, now).await.map_err(|error| failed(error.into()))?;
-    let mut login_rules = Vec::new();
-    for stored in every::<LoginRuleRecord>(store, now).await.map_err(|error| failed(error.into()))? {
-        login_rules.push(LoginRule::parse(&stored.value.yaml).map_err(|error| failed(error.into()))?);
+    // Whoever was let in goes on under a rule that is none any more, and locks and roles count: it stands in the way of logins alone.
+    let kept = every::<LoginRuleRecord>(store, now).await.map_err(|error| failed(error.into()))?;
+    let login_rules = LoginRules::kept(kept.into_iter().map(|stored| (stored.name, stored.value.yaml)));
+    for broken in login_rules.broken() {
+        error!(
+            rule = broken.rule,
+            problem = broken.problem,
+            "a login rule is none of this release: logins are refused by it"
+        );
     }
-    let login_rules = LoginRules::compile(login_rules).map_err(|error| failed(error.into()))?;
     Ok(ClusterCache {
         policies: Arc::new(policies),
         roles: parsed,

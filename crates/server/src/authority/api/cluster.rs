@@ -170,6 +170,7 @@ impl Service {
             admin_factor: self.administering.mode().name().to_owned(),
             administrators_without_factor: u32::try_from(unprotected.count).unwrap_or(u32::MAX),
             without_factor: unprotected.names,
+            broken_login_rules: cache.login_rules.broken().map(|broken| broken.rule.clone()).collect(),
         })
     }
 
