@@ -21,6 +21,7 @@ mod catalogue;
 mod certificates;
 mod challenges;
 mod config;
+mod counted;
 mod databases;
 mod devices;
 mod errors;

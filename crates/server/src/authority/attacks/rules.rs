@@ -1,4 +1,6 @@
-//! Login rules that this release does not understand.
+//! Login rules that this release does not understand, and as many at once as there may be.
+
+use sallyport_wire::v1::devices_server::Devices as _;
 
 use super::*;
 use crate::authority::records::LoginRuleRecord;
@@ -55,5 +57,33 @@ async fn a_kept_rule_that_is_none_any_more_refuses_logins_and_stops_nothing_else
     services.store.put("old", &kept, None, now).await.unwrap();
     put(services, rule("old", "deny", "context.hour > 23")).await.unwrap();
     log_in().await.unwrap();
+    authority.shutdown().await;
+}
+
+/// However many are written at once, there are no more than there may be.
+#[tokio::test(flavor = "multi_thread")]
+async fn as_many_rules_and_tokens_of_devices_at_once_are_no_more_than_there_may_be() {
+    const MOST: usize = 5;
+    let directory = tempfile::tempdir().unwrap();
+    let authority = open(directory.path()).await;
+    let services = &authority.services;
+    let each =
+        (0..12).map(|number| put(services, rule(&format!("rule-{number}"), "deny", "context.hour > 23")));
+    let made = futures::future::join_all(each).await;
+    assert_eq!(made.iter().filter(|made| made.is_ok()).count(), MOST, "{made:?}");
+    let full = made.iter().filter_map(|made| made.as_ref().err());
+    assert!(full.into_iter().all(|status| status.code() == Code::FailedPrecondition), "{made:?}");
+    // One that is there is changed, and takes no place.
+    let there = services.store.list::<LoginRuleRecord>(None, 100, OffsetDateTime::now_utc()).await.unwrap();
+    assert_eq!(there.len(), MOST);
+    put(services, rule(&there[0].name, "deny", "context.hour > 24")).await.unwrap();
+
+    let devices = || services.api.devices.clone();
+    let each = (0..12)
+        .map(|_| async move { devices().add_token(local(v1::AddDeviceTokenRequest::default())).await });
+    let made = futures::future::join_all(each).await;
+    assert_eq!(made.iter().filter(|made| made.is_ok()).count(), MOST, "{made:?}");
+    let full = made.iter().filter_map(|made| made.as_ref().err());
+    assert!(full.into_iter().all(|status| status.code() == Code::ResourceExhausted), "{made:?}");
     authority.shutdown().await;
 }

@@ -14,6 +14,7 @@ use tonic::Status;
 use super::kept::{Devices, failed};
 use super::records::{DeviceRecord, DeviceState, DeviceTokenRecord, told};
 use crate::authority::caller::{Caller, shown};
+use crate::authority::counted;
 use crate::authority::identities::logins::Ended;
 use crate::authority::secrets::fresh_token;
 use crate::authority::storage::every;
@@ -22,7 +23,7 @@ const TOKEN_TTL: Duration = Duration::from_secs(86_400);
 const SHORTEST_TOKEN_TTL: Duration = Duration::from_secs(60);
 const LONGEST_TOKEN_TTL: Duration = Duration::from_secs(30 * 86_400);
 /// Tokens at a time that no device was enrolled with.
-const MOST_TOKENS: usize = 1_000;
+const MOST_TOKENS: usize = if cfg!(test) { 5 } else { 1_000 };
 /// Users of one device.
 const MOST_USERS: usize = 100;
 
@@ -62,11 +63,6 @@ impl Devices {
         if !(SHORTEST_TOKEN_TTL..=LONGEST_TOKEN_TTL).contains(&ttl) {
             return Err(Status::invalid_argument("a token for a device lives from 1 minute to 30 days"));
         }
-        if every::<DeviceTokenRecord>(&self.store, now).await.map_err(failed)?.len() >= MOST_TOKENS {
-            return Err(Status::resource_exhausted(format!(
-                "there are {MOST_TOKENS} tokens for devices: end those that are not needed (sallyport admin devices token rm NAME)"
-            )));
-        }
         let (token, name, hash) = fresh_token()?;
         let expires = now + ttl;
         let record = DeviceTokenRecord {
@@ -76,7 +72,15 @@ impl Devices {
             created: now,
             expires,
         };
-        self.store.create(&name, &record, Some(expires), now).await.map_err(failed)?;
+        let step = typed::create(&name, &record, Some(expires)).map_err(failed)?;
+        let made = counted::make::<DeviceTokenRecord>(&self.store, MOST_TOKENS, step, now).await;
+        made.map_err(|not_made| {
+            not_made.told(|| {
+                Status::resource_exhausted(format!(
+                    "there are {MOST_TOKENS} tokens for devices: end those that are not needed (sallyport admin devices token rm NAME)"
+                ))
+            })
+        })?;
         let users: Vec<&str> = users.iter().map(UserName::as_str).collect();
         let event = caller
             .event(Code::DeviceTokenCreated)

@@ -13,6 +13,7 @@ use crate::authority::accounts::login::Accounts;
 use crate::authority::audit::journal::Journal;
 use crate::authority::caller::{Caller, shown};
 use crate::authority::catalogue::register::{Catalogue, DatabaseRegister};
+use crate::authority::counted::{self, NotMade};
 use crate::authority::devices::voiding::Waiting;
 use crate::authority::gate::calls::Gate;
 use crate::authority::gate::delegation::Delegation;
@@ -48,7 +49,13 @@ pub(crate) struct Resources {
 }
 
 /// Login rules of a cluster.
-const MOST_LOGIN_RULES: usize = 100;
+const MOST_LOGIN_RULES: usize = if cfg!(test) { 5 } else { 100 };
+
+fn too_many_rules() -> Status {
+    Status::failed_precondition(format!(
+        "there are {MOST_LOGIN_RULES} login rules, of which each login meets every one; remove one, or put two together"
+    ))
+}
 
 impl Resources {
     #[allow(clippy::too_many_arguments, reason = "each is one that it takes")]
@@ -189,11 +196,6 @@ impl Resources {
                 (code, op(&name, &record, lock.expires, write).map_err(failed)?, record.yaml)
             }
             Document::LoginRule(rule) => {
-                if !exists && self.policy.cache().login_rules.len() >= MOST_LOGIN_RULES {
-                    return Err(Status::failed_precondition(format!(
-                        "there are {MOST_LOGIN_RULES} login rules, of which each login meets every one; remove one, or put two together"
-                    )));
-                }
                 let record = LoginRuleRecord { yaml: rule.to_yaml() };
                 (Code::LoginRuleSet, op(&name, &record, None, write).map_err(failed)?, record.yaml)
             }
@@ -214,15 +216,22 @@ impl Resources {
         }
         let urgent = matches!(document, Document::Lock(_));
         let backend = self.store.backend();
-        let revisions = match urgent {
-            true => backend.transact_urgent(vec![op], now).await,
-            false => backend.transact(vec![op], now).await,
+        let revision = match &document {
+            Document::LoginRule(_) if !exists => {
+                counted::make::<LoginRuleRecord>(&self.store, MOST_LOGIN_RULES, op, now).await
+            }
+            _ => match urgent {
+                true => backend.transact_urgent(vec![op], now).await,
+                false => backend.transact(vec![op], now).await,
+            }
+            .map(|revisions| revisions.first().copied().unwrap_or_default())
+            .map_err(NotMade::State),
         };
-        let revisions = revisions.map_err(|error| match (write, error) {
-            (Write::Anew, StoreError::Exists { key }) => Status::aborted(format!(
+        let revision = revision.map_err(|not_made| match (write, not_made) {
+            (Write::Anew, NotMade::State(StoreError::Exists { key })) => Status::aborted(format!(
                 "{key} was made at the same moment by another call; look at it, and try again"
             )),
-            (_, error) => failed(error),
+            (_, not_made) => not_made.told(too_many_rules),
         })?;
         self.policy.refresh_after(kind).await?;
         let event = caller
@@ -237,7 +246,7 @@ impl Resources {
         if let Document::Lock(lock) = &document {
             self.void_locked(caller, lock, now).await?;
         }
-        Ok(resource(kind, &name, revisions.first().copied().unwrap_or_default(), None, yaml))
+        Ok(resource(kind, &name, revision, None, yaml))
     }
 
     /// What a user or a login who is locked has asked for is void for good: a lock that is lifted admits no device.
