@@ -437,6 +437,8 @@ impl Services {
                 gate: Arc::clone(&gate),
                 journal: Arc::clone(&journal),
                 devices: Arc::clone(&devices),
+                delegation: Arc::clone(&delegation),
+                identities: Arc::clone(&identities),
             },
             provisioning: scim::Service {
                 gate: Arc::clone(&gate),

@@ -11,6 +11,8 @@ use crate::authority::audit::journal::Journal;
 use crate::authority::caller::{Caller, caller};
 use crate::authority::devices::kept;
 use crate::authority::gate::calls::Gate;
+use crate::authority::gate::delegation::Delegation;
+use crate::authority::identities::known::Identities;
 
 /// Devices: their users', and administrators'.
 #[derive(Debug, Clone)]
@@ -18,6 +20,8 @@ pub(crate) struct Service {
     pub(crate) gate: Arc<Gate>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) devices: Arc<kept::Devices>,
+    pub(crate) delegation: Arc<Delegation>,
+    pub(crate) identities: Arc<Identities>,
 }
 
 impl Service {
@@ -34,6 +38,18 @@ impl Service {
         };
         self.gate.within_bounds(caller)?;
         Ok((name.clone(), identity))
+    }
+
+    /// The caller's right to give a device to these users: their logins come from it then, which roles may ask for. It is a change of theirs,
+    /// and of no user who holds more than the caller.
+    async fn gives(&self, caller: &Caller, method: &'static str, users: &[String]) -> Result<(), Status> {
+        self.gate.allow(caller, method, "user", Verb::Update).await?;
+        for user in self.devices.users_of(users)? {
+            if let Some(user) = self.identities.user(&user) {
+                self.delegation.must_hold(caller, method, &user).await?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -78,6 +94,10 @@ impl Devices for Service {
     ) -> Result<Response<v1::AddDeviceTokenResponse>, Status> {
         let caller = caller(&request);
         self.gate.allow(&caller, "Devices.AddToken", "device", Verb::Create).await?;
+        // The one of them who enrolls a device with it gives the device to the others.
+        if request.get_ref().users.len() > 1 {
+            self.gives(&caller, "Devices.AddToken", &request.get_ref().users).await?;
+        }
         self.devices.add_token(&caller, request.into_inner()).await.map(Response::new)
     }
 
@@ -87,6 +107,9 @@ impl Devices for Service {
     ) -> Result<Response<v1::AssignDeviceResponse>, Status> {
         let caller = caller(&request);
         self.gate.allow(&caller, "Devices.Assign", "device", Verb::Update).await?;
+        if !request.get_ref().users.is_empty() {
+            self.gives(&caller, "Devices.Assign", &request.get_ref().users).await?;
+        }
         self.devices.assign(&caller, request.into_inner()).await.map(Response::new)
     }
 

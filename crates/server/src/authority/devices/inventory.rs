@@ -207,7 +207,7 @@ impl Devices {
     }
 
     /// Users that there are, each once.
-    fn users_of(&self, names: &[String]) -> Result<Vec<UserName>, Status> {
+    pub(crate) fn users_of(&self, names: &[String]) -> Result<Vec<UserName>, Status> {
         if names.len() > MOST_USERS {
             return Err(Status::invalid_argument(format!("a device has at most {MOST_USERS} users")));
         }

@@ -290,6 +290,60 @@ async fn an_administrator_admits_a_device_and_says_whose_it_is() {
     assert!(listed.devices.is_empty(), "{listed:?}");
 }
 
+/// Whose a device is, is a change of that user's: it takes the right to such changes, and no less than the user holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_is_given_to_no_user_by_those_who_may_not_change_that_user() {
+    let cluster = cluster_with(file_keys).await;
+    let desk_role = |rules: &str| {
+        format!(
+            "kind: role\nversion: v1\nmetadata: {{name: desk-role}}\nspec: {{allow: {{rules: [{rules}], logins: [desk]}}}}\n"
+        )
+    };
+    let put = async |yaml: String| {
+        let request = v1::CreateResourceRequest { yaml, replace: true };
+        cluster.admin().await.create_resource(request).await.unwrap();
+    };
+    let desk = cluster.user("desk", &["desk"]).await;
+    let (alice, mut laptop) = (cluster.user("alice", &["root"]).await, Machine::new());
+    cluster.user("intern", &[]).await;
+    put("kind: role\nversion: v1\nmetadata: {name: intern-role}\nspec: {}\n".to_owned()).await;
+    laptop.enroll(&alice, DeviceCustody::File, "").await.unwrap();
+    let assign = async |users: &[&str]| {
+        let users = users.iter().map(|user| (*user).to_owned()).collect();
+        let request = v1::AssignDeviceRequest { id: laptop.id.clone(), users };
+        DevicesClient::new(desk.authority().await).assign(request).await.map(drop)
+    };
+    let token = async |users: &[&str]| {
+        let users = users.iter().map(|user| (*user).to_owned()).collect();
+        let request = v1::AddDeviceTokenRequest { users, hardware: false, ttl: None };
+        DevicesClient::new(desk.authority().await).add_token(request).await.map(drop)
+    };
+    let denied = |outcome: Result<(), Status>, part: &str| {
+        let status = outcome.unwrap_err();
+        assert!(is(&status, Code::PermissionDenied, part), "{part}: {status:?}");
+    };
+    put(desk_role("{resources: [device], verbs: ['*']}")).await;
+    // What waits is admitted, for the user who has shown it, and tokens are made that are one user's.
+    assign(&[]).await.unwrap();
+    token(&["alice"]).await.unwrap();
+    token(&[]).await.unwrap();
+    denied(assign(&["alice", "intern"]).await, "update user");
+    denied(assign(&["desk"]).await, "update user");
+    denied(token(&["desk", "intern"]).await, "update user");
+    put(desk_role("{resources: [device], verbs: ['*']}, {resources: [user], verbs: [update]}")).await;
+    assign(&["intern"]).await.unwrap();
+    token(&["desk", "intern"]).await.unwrap();
+    // Alice has more than the desk has.
+    denied(assign(&["alice"]).await, "alice");
+    denied(token(&["desk", "alice"]).await, "alice");
+    let events = support::events(&mut cluster.admin().await, "SP3001W").await;
+    for method in ["Devices.Assign", "Devices.AddToken"] {
+        let refused =
+            events.iter().filter(|event| event["fields"]["method"] == method && event["user"] == "desk");
+        assert!(refused.count() >= 2, "{method}: {events:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn attacks_a_token_enrolls_one_device_of_those_it_was_made_for() {
     let cluster = cluster_with(file_keys).await;
