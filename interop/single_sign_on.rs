@@ -26,7 +26,7 @@ impl Provider {
         let settings = serde_json::json!({
             "port": free,
             "keys": directory.join("provider-key.json"),
-            "redirect_uri": format!("{proxy}/web/sso/callback"),
+            "redirect_uri": format!("{proxy}/web/sso/callback/corp"),
             "logout_uri": "http://127.0.0.1:1/",
             "people": { "1": { "name": "alice", "groups": ["ops"] }, "4": { "name": "mallory", "groups": [] } },
         });
@@ -62,7 +62,7 @@ fn connect(cluster: &Cluster, provider: &Provider, proxy: &str) {
     let yaml = format!(
         "kind: oidc\nversion: v1\nmetadata: {{name: corp}}\nspec:\n  title: Corporate login\n  issuer: {}\n  client_id: sallyport\n  \
          client_secret_file: {}\n  insecure_loopback: true\n  scopes: [openid, profile, groups]\n  redirect_urls: \
-         ['{proxy}/web/sso/callback']\n  provider_checks_second_factor: true\n  mapping: {{roles: [{{claim: groups, value: ops, \
+         ['{proxy}/web/sso/callback/corp']\n  provider_checks_second_factor: true\n  mapping: {{roles: [{{claim: groups, value: ops, \
          roles: [access]}}]}}\n",
         provider.issuer,
         secret.display()

@@ -2,13 +2,15 @@
 
 export type Place =
   | { readonly page: 'front' }
-  | { readonly page: 'sso' }
+  | { readonly page: 'sso'; readonly connector: string }
   | { readonly page: 'login' | 'approve' | 'enrol'; readonly id: string | null }
   | { readonly page: 'invite'; readonly token: string | null; readonly pin: string | null };
 
 /** Ids and tokens are base64url and short; what is anything else is none. */
 const WORD = /^[A-Za-z0-9_-]{8,256}$/;
 const TOKEN = /^[A-Za-z0-9._-]{1,256}$/;
+/** Where identity providers send browsers back to, each to its own address; the one above them is any's that names itself. */
+const CALLBACK = /^\/web\/sso\/callback(?:\/([^/]+))?$/;
 const PIN = /^sha256:[0-9a-fA-F]{64}$/;
 
 /** Reads it from the path and the fragment: `#ID` for requests, so that neither logs nor referrers have it. */
@@ -19,9 +21,9 @@ export function placeOf(path: string, fragment: string): Place {
     const token = decoded(invited[1] ?? '');
     return { page: 'invite', token: TOKEN.test(token) ? token : null, pin: PIN.test(after) ? after : null };
   }
+  const returned = CALLBACK.exec(path);
+  if (returned) return { page: 'sso', connector: returned[1] ?? '' };
   switch (path) {
-    case '/web/sso/callback':
-      return { page: 'sso' };
     case '/login':
     case '/approve':
     case '/enrol':

@@ -97,7 +97,7 @@ export class Mock {
   #authorize(request: IncomingMessage, response: ServerResponse): void {
     const query = new URL(request.url ?? '/', 'http://127.0.0.1').searchParams;
     const answer = new URLSearchParams({ state: query.get('state') ?? '', code: 'the-code' });
-    response.writeHead(302, { location: `${query.get('back')}/web/sso/callback?${answer}` });
+    response.writeHead(302, { location: `${query.get('back')}/web/sso/callback/${query.get('answer_of')}?${answer}` });
     response.end();
   }
 
@@ -209,14 +209,17 @@ const HANDLERS: { [N in Name]: (request: Calls[N]['request'], mock: Mock) => Ans
   'login/sso/begin': ({ id, connector, origin }, mock) => {
     if (connector !== 'corp' || origin !== mock.origin) return no(404, 'unknown', 'no such connector');
     mock.bindings.set(id, `binding-of-${id}`);
-    return yes({ redirect: `${mock.provider}?state=${id}&back=${encodeURIComponent(origin)}`, binding: `binding-of-${id}` });
+    // A provider that sends people on to another one, whose answer comes to the address of that one.
+    const answer_of = id.startsWith('onlysso-mixed') ? 'another' : connector;
+    return yes({ redirect: `${mock.provider}?state=${id}&answer_of=${answer_of}&back=${encodeURIComponent(origin)}`, binding: `binding-of-${id}` });
   },
-  'login/sso/finish': ({ state, code, binding, error }, mock) => {
+  'login/sso/finish': ({ connector, state, code, binding, error }, mock) => {
     const known = mock.bindings.get(state);
     mock.bindings.delete(state);
     if (known === undefined || known !== binding) {
       return no(403, 'denied', 'this answer came to another browser than the one that began the login');
     }
+    if (connector !== 'corp') return no(403, 'denied', 'another identity provider has answered than the one that you chose');
     if (error !== '' || code !== 'the-code') return no(403, 'denied', 'the login was refused at the provider');
     return proven(state, mock);
   },

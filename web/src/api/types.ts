@@ -90,7 +90,8 @@ export interface Calls {
     answer: { readonly redirect: string; readonly binding: string };
   };
   'login/sso/finish': {
-    request: { state: string; code: string; iss: string; error: string; error_description: string; binding: string };
+    /** `connector`: whose address the browser came back to. */
+    request: { connector: string; state: string; code: string; iss: string; error: string; error_description: string; binding: string };
     answer: Returned;
   };
   'login/refuse': { request: ById; answer: Nothing };

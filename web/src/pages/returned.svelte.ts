@@ -10,13 +10,15 @@ type Answer = Record<(typeof PARTS)[number], string>;
 
 /** A person who comes back from an identity provider. */
 export class Returned extends Flow<{ cluster: string; expires_in: number }> {
+  readonly #connector: string;
   readonly #answer: Answer;
   readonly #leave: (to: string) => void;
   #back: string | null = $state(null);
 
-  /** `search` is the query of the address, `leave` how the browser goes to another one. */
-  constructor(search: string, leave: (to: string) => void) {
+  /** `connector` is whose address this is, `search` its query, `leave` how the browser goes to another one. */
+  constructor(connector: string, search: string, leave: (to: string) => void) {
     super();
+    this.#connector = connector;
     const query = new URLSearchParams(search);
     this.#answer = Object.fromEntries(PARTS.map((part) => [part, query.get(part) ?? ''])) as Answer;
     this.#leave = leave;
@@ -33,7 +35,7 @@ export class Returned extends Flow<{ cluster: string; expires_in: number }> {
       return;
     }
     await this.attempt(text.working.returned, 'prove', async (signal) => {
-      const { redirect } = await call('login/sso/finish', { ...this.#answer, binding: takeBinding() }, signal);
+      const { redirect } = await call('login/sso/finish', { connector: this.#connector, ...this.#answer, binding: takeBinding() }, signal);
       if (redirect !== null && !isLoopback(redirect)) {
         this.complain(text.login.badRedirect);
         return;

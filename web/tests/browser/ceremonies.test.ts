@@ -280,12 +280,24 @@ test('a login by single sign-on goes to the provider in the same tab, and comes 
   assert.equal(rig.mock.returned.at(-1), '/callback?code=one-time');
   const finished = rig.mock.asked.filter(({ call }) => call === 'login/sso/finish').at(-1)?.body;
   assert.equal(finished?.['binding'], 'binding-of-onlysso-20');
+  assert.equal(finished?.['connector'], 'corp');
+  await visit.close();
+});
+
+test('the answer of another provider than the one that was chosen is told as such, and goes nowhere', async () => {
+  const returned = rig.mock.returned.length;
+  const visit = await rig.visit('/login#onlysso-mixed-22');
+  await visit.press('Continue with Corporate login');
+  await visit.heading(text.returned.trouble);
+  await visit.alert('Another identity provider has answered');
+  assert.equal(rig.mock.asked.filter(({ call }) => call === 'login/sso/finish').at(-1)?.body['connector'], 'another');
+  assert.equal(rig.mock.returned.length, returned, 'no program hears of it');
   await visit.close();
 });
 
 test('an answer that another person has begun logs no one in as them', async () => {
   rig.mock.bindings.set('onlysso-21', 'binding-of-onlysso-21');
-  const visit = await rig.visit('/web/sso/callback?state=onlysso-21&code=the-code');
+  const visit = await rig.visit('/web/sso/callback/corp?state=onlysso-21&code=the-code');
   await visit.heading(text.returned.trouble);
   await visit.alert('This answer came to another browser');
   assert.equal(new URL(visit.page.url()).search, '', 'the code is in no address bar');

@@ -227,13 +227,13 @@ test('a login by single sign-on goes to the provider and comes back once, with w
   await login.withSso('corp', 'https://proxy.example.org');
   assert.deepEqual(sent[1], { path: '/web/login/sso/begin', body: { id, connector: 'corp', origin: 'https://proxy.example.org' } });
   assert.deepEqual(went, [contract['login/sso/begin'].answer.redirect]);
-  const returned = new Returned('?state=s&code=c%20d&iss=https%3A%2F%2Fidp&other=x', (to) => went.push(to));
+  const returned = new Returned('corp', '?state=s&code=c%20d&iss=https%3A%2F%2Fidp&other=x', (to) => went.push(to));
   await returned.load();
   assert.equal(returned.stage, 'done');
   const { binding } = contract['login/sso/begin'].answer;
-  assert.deepEqual(sent[2]?.body, { state: 's', code: 'c d', iss: 'https://idp', error: '', error_description: '', binding });
+  assert.deepEqual(sent[2]?.body, { connector: 'corp', state: 's', code: 'c d', iss: 'https://idp', error: '', error_description: '', binding });
   assert.equal(went[1], contract['login/sso/finish'].answer.redirect);
-  await new Returned('?state=s&code=c', () => undefined).load();
+  await new Returned('corp', '?state=s&code=c', () => undefined).load();
   assert.equal(sent[3]?.body['binding'], '', 'it goes with one answer');
   login.close();
 });
@@ -249,12 +249,12 @@ test('a provider without encryption, and an answer that is none, are not followe
     mock.restoreAll();
   }
   const sent = proxy();
-  const returned = new Returned('', () => assert.fail());
+  const returned = new Returned('corp', '', () => assert.fail());
   await returned.load();
   assert.equal(returned.stage, 'missing');
   assert.deepEqual(sent, []);
   proxy({ redirect: 'https://attacker.example/callback?code=a' });
-  const hostile = new Returned('?state=s&code=c', () => assert.fail());
+  const hostile = new Returned('corp', '?state=s&code=c', () => assert.fail());
   await hostile.load();
   assert.equal(hostile.stage, 'trouble');
   assert.equal(hostile.problem, text.login.badRedirect);

@@ -19,6 +19,14 @@ test('an invitation has its token in the path, and the pin in the fragment', () 
   }
 });
 
+test('an identity provider has an address of its own, and those that name themselves may have one together', () => {
+  assert.deepEqual(placeOf('/web/sso/callback/corp', ''), { page: 'sso', connector: 'corp' });
+  assert.deepEqual(placeOf('/web/sso/callback', ''), { page: 'sso', connector: '' });
+  for (const other of ['/web/sso/callback/', '/web/sso/callback/a/b', '/web/sso/callbacks', '/x/web/sso/callback/corp']) {
+    assert.equal(placeOf(other, '').page, 'front', other);
+  }
+});
+
 test('what is no page is the front', () => {
   for (const path of ['/', '/invite/a/b', '/Login', '/login/']) assert.equal(placeOf(path, '#AAAAAAAAAAAA').page, 'front', path);
 });

@@ -10,8 +10,8 @@ use clap::{Arg, ArgGroup, ArgMatches, Command};
 use sallyport_access::Kind;
 use sallyport_wire::convert;
 use sallyport_wire::v1::{
-    CreateResourceRequest, DeleteResourceRequest, GetResourceRequest, ListResourcesRequest, Resource,
-    UpdateResourceRequest,
+    CreateResourceRequest, DeleteResourceRequest, GetResourceRequest, ListConnectorsRequest,
+    ListResourcesRequest, Resource, UpdateResourceRequest,
 };
 use serde_json::json;
 use time::OffsetDateTime;
@@ -20,17 +20,14 @@ use crate::authority::Authority;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::ui::{self, Format};
 
+/// The kinds of connectors of single sign-on.
+const CONNECTORS: [&str; 3] = ["oidc", "github", "gitlab"];
+
 /// Kinds of resource, as people type them.
 fn kinds() -> impl Iterator<Item = &'static str> {
     let resources = Kind::ALL.iter().map(|kind| kind.row().document);
-    ["role", "user", "token"].into_iter().chain(resources).chain([
-        "lock",
-        "login_rule",
-        "session_policy",
-        "oidc",
-        "github",
-        "gitlab",
-    ])
+    let others = ["lock", "login_rule", "session_policy"].into_iter().chain(CONNECTORS);
+    ["role", "user", "token"].into_iter().chain(resources).chain(others)
 }
 
 #[derive(Debug, clap::Args)]
@@ -316,8 +313,23 @@ pub(super) async fn create(authority: &Authority, args: &Create) -> CliResult {
             .map_err(|status| not_created(&status, &file, line))?
             .into_inner();
         ui::data(format!("{}/{} written, revision {}", resource.kind, resource.name, resource.revision))?;
+        if CONNECTORS.contains(&resource.kind.as_str()) {
+            say_where_browsers_come_back(authority, &resource.name).await;
+        }
     }
     Ok(())
+}
+
+/// What has to stand at the provider of a connector that was written, to the letter. Where it cannot be asked, the connector is written
+/// all the same.
+async fn say_where_browsers_come_back(authority: &Authority, name: &str) {
+    let Ok(listed) = authority.sso().list_connectors(ListConnectorsRequest {}).await else { return };
+    let connectors = listed.into_inner().connectors;
+    let Some(connector) = connectors.iter().find(|connector| connector.name == name) else { return };
+    ui::say(format!(
+        "Its provider has to know where browsers come back to, as it stands here: {}. Logins go wrong at its page until it does.",
+        connector.redirect_urls.join(" and ")
+    ));
 }
 
 /// Why a document was not written: which of which file.

@@ -113,7 +113,10 @@ async fn test(authority: &Authority, file: &Path, format: Format) -> CliResult<E
     let page = begun.page.unwrap_or_default();
     let proxy = begun.proxy.strip_suffix(":443").unwrap_or(&begun.proxy);
     ui::say(format!("Open https://{proxy}{} in a browser, and log in at the provider.", page.path));
-    ui::say(format!("The provider sends the browser back to {}.", begun.redirect_url));
+    ui::say(format!(
+        "The provider has to send it back to {}, registered there to the letter.",
+        begun.redirect_url
+    ));
     let result = loop {
         let request = AwaitSsoTestRequest { challenge: page.challenge.clone() };
         let waiting =

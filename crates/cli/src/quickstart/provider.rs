@@ -26,6 +26,8 @@ pub(super) const PERSON: &str = "sam";
 pub(super) const GROUPS: [&str; 2] = ["engineering", "everyone"];
 /// What the cluster is called there.
 pub(super) const CLIENT: &str = "sallyport";
+/// Where the tour's connector has browsers sent back to, on the proxy.
+const CALLBACK: &str = "/web/sso/callback/tour";
 const SUBJECT: &str = "24400320";
 
 /// How long a connection may take, and connections at a time.
@@ -228,7 +230,7 @@ impl Inner {
             && of("code_challenge_method") == "S256"
             && ["code_challenge", "nonce", "state"].iter().all(|name| !of(name).is_empty())
             && redirect.starts_with("https://")
-            && redirect.ends_with("/web/sso/callback")
+            && redirect.ends_with(CALLBACK)
             && redirect.bytes().all(|byte| byte.is_ascii_graphic());
         if !fits {
             return page("400 Bad Request", "This is no request of the tour's cluster.".to_owned());
@@ -323,7 +325,7 @@ fn form(target: &str) -> String {
 mod tests {
     use super::*;
 
-    const REDIRECT: &str = "https://127.0.0.1:3080/web/sso/callback";
+    const REDIRECT: &str = "https://127.0.0.1:3080/web/sso/callback/tour";
 
     fn request(provider: &Provider, first: &str, body: &str) -> Message {
         let host = provider.issuer().strip_prefix("http://").unwrap().to_owned();
@@ -366,7 +368,8 @@ mod tests {
         }
         for (name, value) in [
             ("redirect_uri", "https://evil.example/"),
-            ("redirect_uri", "http://127.0.0.1/web/sso/callback"),
+            ("redirect_uri", "http://127.0.0.1/web/sso/callback/tour"),
+            ("redirect_uri", "https://127.0.0.1:3080/web/sso/callback"),
             ("client_id", "another"),
             ("code_challenge_method", "plain"),
             ("nonce", ""),
@@ -391,7 +394,7 @@ mod tests {
         for (name, value, error) in [
             ("client_secret", "guessed", "invalid_client"),
             ("code_verifier", "another", "invalid_grant"),
-            ("redirect_uri", "https://127.0.0.1:1/web/sso/callback", "invalid_grant"),
+            ("redirect_uri", "https://127.0.0.1:1/web/sso/callback/tour", "invalid_grant"),
             ("grant_type", "password", "unsupported_grant_type"),
         ] {
             let code = code(&asked(&[]), right).unwrap();

@@ -122,7 +122,7 @@ impl Tour {
         let answer = at_the_provider(&text(&sent, "redirect"), password).await?;
         let of = |name: &str| answer.get(name).cloned().unwrap_or_default();
         let finish = json!({
-            "state": of("state"), "code": of("code"), "iss": of("iss"), "error": of("error"),
+            "connector": CONNECTOR, "state": of("state"), "code": of("code"), "iss": of("iss"), "error": of("error"),
             "error_description": of("error_description"), "binding": text(&sent, "binding"),
         });
         self.page("/web/login/sso/finish", &finish).await.map(drop)

@@ -72,7 +72,7 @@ impl Provider {
         format!(
             "kind: oidc\nversion: v1\nmetadata: {{name: {name}}}\nspec:\n  title: The lab\n  issuer: {}\n  client_id: {CLIENT}\n  \
              client_secret_file: {}\n  insecure_loopback: true\n  algorithms: [EdDSA]\n  scopes: [openid]\n  \
-             redirect_urls: ['{origin}/web/sso/callback']\n  provider_checks_second_factor: true\n  mapping:\n    roles:\n      - \
+             redirect_urls: ['{origin}/web/sso/callback/{name}']\n  provider_checks_second_factor: true\n  mapping:\n    roles:\n      - \
              {{claim: groups, value: everyone, roles: [guests]}}\n",
             self.issuer,
             self.secret.display()

@@ -151,6 +151,7 @@ async fn single_sign_on(stage: &Stage) -> Result<(), Status> {
         error: String::new(),
         error_description: String::new(),
         binding: away.binding,
+        connector: CONNECTOR.to_owned(),
     };
     let proven = web.finish_login_sso(request).await?.into_inner();
     finish(program, id, &proven.redirect).await

@@ -16,8 +16,19 @@ pub(crate) const KINDS: [&str; 3] = [KIND, GITHUB, GITLAB];
 pub(super) const GITHUB: &str = "github";
 pub(super) const GITLAB: &str = "gitlab";
 
-/// Where providers send browsers back to, on each proxy.
-pub(crate) const CALLBACK_PATH: &str = "/web/sso/callback";
+/// Where providers send browsers back to, on each proxy: below it each to an address of its own (RFC 9700 §4.4.2). This one every connector
+/// may have whose provider names itself in its answers.
+pub(super) const CALLBACK_PATH: &str = "/web/sso/callback";
+
+/// Where a connector's provider sends browsers back to, on each proxy.
+pub(super) fn callback_path(connector: &ResourceName) -> String {
+    format!("{CALLBACK_PATH}/{connector}")
+}
+
+/// Whose address a redirect address is; empty: that which every connector may have.
+pub(super) fn addressee(redirect_url: &str) -> &str {
+    redirect_url.rsplit_once(CALLBACK_PATH).map_or("", |(_, below)| below.trim_start_matches('/'))
+}
 
 /// Keys that prove this cluster, as documents have them.
 pub(super) const CLIENT_KEYS: [(&str, KeyAlgorithm); 4] = [
@@ -83,7 +94,7 @@ pub(crate) enum ClientProof {
 /// An identity provider, and what its people get here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Connector {
-    /// Also in the address of its logouts.
+    /// Also in the addresses that its provider sends browsers and logouts to.
     pub(crate) name: ResourceName,
     pub(crate) description: String,
     /// What the button of the login page says.
@@ -132,7 +143,7 @@ impl Connector {
     pub(crate) fn redirect_url(&self, origin: &str, public_addr: &str) -> Option<String> {
         if self.redirect_urls.is_empty() {
             let address = public_addr.strip_suffix(":443").unwrap_or(public_addr);
-            return (!address.is_empty()).then(|| format!("https://{address}{CALLBACK_PATH}"));
+            return (!address.is_empty()).then(|| format!("https://{address}{}", callback_path(&self.name)));
         }
         let of_origin = |url: &&String| {
             url.strip_prefix(origin).is_some_and(|rest| !origin.is_empty() && rest.starts_with('/'))

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::claims::{Claims, Verdict, judge};
-use super::connector::{ClientProof, Connector, KIND};
+use super::connector::{ClientProof, Connector, KIND, Protocol, addressee};
 use super::error::SsoError;
 use super::failure::Failure;
 use super::provider::Remote;
@@ -265,6 +265,11 @@ impl Connectors {
     pub(super) fn check(&self, connector: &Connector) -> Result<(), SsoError> {
         if let ClientProof::SecretFile(path) = &connector.proof {
             self.check_file(path)?;
+        }
+        // Of other providers their documents say whether they name themselves.
+        let is_shared = connector.redirect_urls.iter().any(|url| addressee(url).is_empty());
+        if is_shared && matches!(connector.protocol, Protocol::GitHub(_)) {
+            return Err(SsoError::SharedAddress { connector: connector.name.clone() });
         }
         Ok(())
     }

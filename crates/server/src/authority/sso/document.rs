@@ -111,7 +111,7 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Connector> {
     );
     let acr_values =
         words(&spec, "acr_values", "write classes of logins, as the provider names them", problems);
-    let redirect_urls = redirect_urls(&spec, insecure_loopback, problems);
+    let redirect_urls = redirect_urls(&spec, name.as_ref(), insecure_loopback, problems);
     let max_age = spec.duration("max_age", MAX_AGES.0, MAX_AGES.1, problems);
     let max_people = max_people(&spec, problems);
     let prompt = spec.choice("prompt", &PROMPTS, problems);

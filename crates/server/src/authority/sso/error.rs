@@ -4,10 +4,11 @@
 use std::io;
 
 use http::StatusCode;
-use sallyport_access::IdError;
+use sallyport_access::{IdError, ResourceName};
 use sallyport_oidc::OidcError;
 use sallyport_sal::SalError;
 
+use super::connector::callback_path;
 use crate::outgoing::OutgoingError;
 
 /// Why the template of a user's name gives none.
@@ -89,6 +90,14 @@ pub(crate) enum SsoError {
     )]
     NoRedirect,
 
+    /// Every connector may have the address, and the provider's answers do not say whose they are.
+    #[error(
+        "the redirect address of the connector is one that every connector may have, and its provider does not name itself in its answers \
+             (iss), so that they could be another's: register https://PROXY{path} at the provider, and write it in redirect_urls",
+        path = callback_path(connector)
+    )]
+    SharedAddress { connector: ResourceName },
+
     // What the provider said of the person, against what the connector wants.
     /// A claim is elsewhere, and was not fetched.
     #[error(
@@ -155,6 +164,13 @@ pub(crate) enum SsoError {
     /// Another browser than the one that began.
     #[error("the answer came in another browser than the one that began")]
     OtherBrowser,
+    /// The provider that the browser was sent to is not the one that has sent it back.
+    #[error(
+        "the browser was sent to the provider of {connector}, which answers at {expected}, and came back {}: another provider has answered, \
+             and its code is shown to neither; where {connector} itself sends people to another provider, remove it",
+        back_at(got)
+    )]
+    OtherAddress { connector: String, expected: String, got: String },
     /// The connector was changed or removed meanwhile.
     #[error("the connector was changed during the login")]
     Changed,
@@ -182,6 +198,7 @@ impl SsoError {
             Self::NoKey { .. } | Self::Key(_) | Self::Proof(_) => "no_key",
             Self::NoProof { .. } => "no_proof",
             Self::NoRedirect => "no_redirect",
+            Self::SharedAddress { .. } => "shared_address",
             Self::Elsewhere { .. } | Self::Cut { .. } => "claim_elsewhere",
             Self::WrongClass { .. } => "wrong_class",
             Self::NoSecondFactor { .. } => "no_second_factor",
@@ -194,6 +211,7 @@ impl SsoError {
             Self::OrganizationHidden { .. } => "organization_hidden",
             Self::NotAwaited => "not_awaited",
             Self::OtherBrowser => "other_browser",
+            Self::OtherAddress { .. } => "other_address",
             Self::Changed => "connector_changed",
             Self::State { .. } => "own_state",
             Self::NoRandomness => "no_randomness",
@@ -247,6 +265,10 @@ impl SsoError {
             Self::OtherBrowser => {
                 "this answer came to another browser than the one that began the login; start again in one window"
             }
+            Self::OtherAddress { .. } => {
+                "another identity provider has answered than the one that you chose, and nothing of its answer was used; do not try that \
+                 one again, and tell an administrator"
+            }
             Self::Changed => "single sign-on was changed at this moment; start again",
             Self::Asked { .. } | Self::Resting { .. } | Self::Status { .. } | Self::Unreadable { .. } => {
                 "the identity provider gives no answer that can be used; try again in a minute, or ask an administrator"
@@ -261,6 +283,13 @@ impl SsoError {
 
 fn hint(status: StatusCode) -> &'static str {
     if status.is_redirection() { " (redirects are not followed: name the server itself)" } else { "" }
+}
+
+fn back_at(connector: &str) -> String {
+    match connector {
+        "" => "to the address that every connector may have".to_owned(),
+        connector => format!("to that of {connector:?}"),
+    }
 }
 
 fn at(url: &str) -> String {

@@ -9,12 +9,13 @@ use tonic::Status;
 
 use super::claims::Claims;
 use super::client::{Credential, form, secret};
-use super::connector::{ClientProof, Connector, Protocol};
+use super::connector::{ClientProof, Connector, Protocol, addressee};
 use super::connectors::{Connectors, key_name};
 use super::error::SsoError;
 use super::failure::{Failure, state};
 use super::provider::Remote;
 use super::records::{AttemptRecord, Under};
+use crate::authority::caller::shown;
 use crate::authority::records::KeyRecord;
 use crate::authority::secrets::hash_of;
 use sallyport_sal::custody::{Custody as _, SealedCustody};
@@ -37,6 +38,8 @@ pub(crate) struct Begun {
 /// What a browser brings back.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Answer {
+    /// Whose address the browser came back to; empty: that which every connector may have.
+    pub(crate) connector: String,
     pub(crate) state: String,
     pub(crate) code: String,
     /// RFC 9207; empty where it is not there.
@@ -66,7 +69,8 @@ impl Connectors {
     /// Begins a login of a challenge: the step that keeps it is the caller's to take, with the challenge's own.
     ///
     /// # Errors
-    /// The provider's documents cannot be had, or there is nowhere to send the browser back to.
+    /// The provider's documents cannot be had, there is nowhere to send the browser back to, or the provider's answer could not be told
+    /// there from another's.
     pub(crate) async fn begin(
         &self,
         remote: &Remote,
@@ -79,6 +83,10 @@ impl Connectors {
         let redirect_url = connector.redirect_url(origin, &self.config.public_addr);
         let redirect_url = redirect_url.ok_or(SsoError::NoRedirect)?;
         let (endpoint, names_itself) = remote.authorization(now).await?;
+        // RFC 9207 §1: at an address that is not this connector's alone, the answer of another provider would be taken for this one's.
+        if addressee(&redirect_url).is_empty() && !names_itself {
+            return Err(SsoError::SharedAddress { connector: connector.name.clone() }.into());
+        }
         let attempt = Attempt::begin(&connector.issuer, now)?.named(names_itself);
         let binding = random::bytes::<BINDING_BYTES>().map_err(|_| SsoError::NoRandomness)?;
         let binding = BASE64URL_NOPAD.encode(&binding);
@@ -104,9 +112,10 @@ impl Connectors {
     /// Takes an answer, once: whatever comes of it, the same answer is not awaited again.
     ///
     /// # Errors
-    /// [`SsoError::NotAwaited`] and [`SsoError::OtherBrowser`].
+    /// [`SsoError::NotAwaited`], [`SsoError::OtherBrowser`] and [`SsoError::OtherAddress`].
     pub(crate) async fn take(&self, answer: &Answer, now: OffsetDateTime) -> Result<Taken, Failure> {
-        let parts = [&answer.state, &answer.code, &answer.iss, &answer.error, &answer.binding];
+        let parts =
+            [&answer.connector, &answer.state, &answer.code, &answer.iss, &answer.error, &answer.binding];
         if answer.state.is_empty() || parts.iter().any(|part| part.len() > ANSWER_BYTES) {
             return Err(SsoError::NotAwaited.into());
         }
@@ -128,6 +137,15 @@ impl Connectors {
         let under: Under = serde_json::from_slice(&json).map_err(|_| damaged())?;
         if !constant_time_eq(hash_of(&answer.binding).as_bytes(), under.binding.as_bytes()) {
             return Err(SsoError::OtherBrowser.into());
+        }
+        // RFC 9700 §4.4.2: a code that another provider has sent is not shown to this one, nor the other way round.
+        if answer.connector != addressee(&under.redirect_url) {
+            return Err(SsoError::OtherAddress {
+                connector: under.connector,
+                expected: under.redirect_url,
+                got: shown(&answer.connector),
+            }
+            .into());
         }
         Ok(Taken {
             key,

@@ -51,7 +51,7 @@ const ORGANIZATION_BYTES: usize = 64;
 /// Reads a document of kind `github`.
 pub(super) fn github(top: &Section<'_>, problems: &mut Problems) -> Option<Connector> {
     let Head { name, description, spec } = head(top, GITHUB, GITHUB_SPEC, problems)?;
-    let shared = shared(&spec, GITHUB_URL, "{{claims.login}}", problems);
+    let shared = shared(&spec, name.as_ref(), GITHUB_URL, "{{claims.login}}", problems);
     if let Some(url) = &shared.url
         && Endpoint::parse(url).is_ok_and(|url| url.path != "/")
     {
@@ -91,7 +91,7 @@ fn api(url: &str) -> Option<String> {
 /// Reads a document of kind `gitlab`.
 pub(super) fn gitlab(top: &Section<'_>, problems: &mut Problems) -> Option<Connector> {
     let Head { name, description, spec } = head(top, GITLAB, GITLAB_SPEC, problems)?;
-    let shared = shared(&spec, GITLAB_URL, "{{claims.preferred_username}}", problems);
+    let shared = shared(&spec, name.as_ref(), GITLAB_URL, "{{claims.preferred_username}}", problems);
     let refresh = refresh(&spec, problems);
     // The least: of groups, their paths alone. `read_api` would let this cluster read every project of the person.
     let scopes = ["openid", "profile", "email"].map(str::to_owned).to_vec();
@@ -115,7 +115,13 @@ struct Shared {
     user_lifetime: std::time::Duration,
 }
 
-fn shared(spec: &Section<'_>, url: &str, username: &str, problems: &mut Problems) -> Shared {
+fn shared(
+    spec: &Section<'_>,
+    name: Option<&ResourceName>,
+    url: &str,
+    username: &str,
+    problems: &mut Problems,
+) -> Shared {
     let insecure_loopback = spec.boolean("insecure_loopback", problems).unwrap_or(false);
     let fix = "write the address of its pages, such as https://git.example.com, or leave it out";
     let given = provider(spec, "url", fix, insecure_loopback, problems);
@@ -135,7 +141,7 @@ fn shared(spec: &Section<'_>, url: &str, username: &str, problems: &mut Problems
         title: shown(spec, "title", problems),
         client_id: shown(spec, "client_id", problems),
         secret: file(spec, "client_secret_file", problems),
-        redirect_urls: redirect_urls(spec, insecure_loopback, problems),
+        redirect_urls: redirect_urls(spec, name, insecure_loopback, problems),
         checks: spec.boolean("provider_checks_second_factor", problems).unwrap_or(false),
         mapping: mapping(spec, problems),
         username: written.or_else(|| Template::parse(username).ok()),

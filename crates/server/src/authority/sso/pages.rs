@@ -100,9 +100,16 @@ impl SsoPages {
             }
         };
         let name = remote.connector().name.to_string();
+        let is_test = tested.is_some();
         let begun = self.connectors.begin(&remote, &stored.name, tested, &request.origin, now).await;
         let (begun, step) = match begun {
             Ok(begun) => begun,
+            Err(Failure::Sso(error)) if is_test => {
+                let shown = Status::failed_precondition(error.shown());
+                self.conclude_test(browser, &stored, remote.connector(), &failed(&Failure::Sso(error)), now)
+                    .await?;
+                return Err(shown);
+            }
             Err(failure) => return Err(self.refused(browser, &stored, &name, failure, now).await?),
         };
         let mut steps = vec![step];
@@ -126,6 +133,7 @@ impl SsoPages {
     ) -> Result<v1::WebProven, Status> {
         let now = OffsetDateTime::now_utc();
         let answer = Answer {
+            connector: request.connector,
             state: request.state,
             code: request.code,
             iss: request.iss,
@@ -221,20 +229,31 @@ impl SsoPages {
             }
             Err(failure) => failed(&failure),
         };
-        let mut next = stored.value.clone();
-        next.state = State::Used;
-        next.sso = None;
-        next.purpose = Purpose::SsoTest {
-            yaml: yaml.to_owned(),
-            result: Some(self.connectors.sealed(&stored.name, result.to_string().as_bytes())?),
-        };
-        self.challenges.write(stored, &next, Vec::new(), now).await?;
-        let event = browser.event(Code::SsoTested).field("connector", remote.connector().name.to_string());
-        self.connectors.journal.record(vec![Challenges::named(event, stored)]).await?;
+        self.conclude_test(browser, stored, remote.connector(), &result, now).await?;
         Ok(v1::WebProven::default())
     }
 
-    /// An answer that nothing awaits: counted as a wrong guess.
+    /// Keeps what came of a test for the administrator who waits for it, sealed.
+    async fn conclude_test(
+        &self,
+        browser: &Browser,
+        stored: &Stored<ChallengeRecord>,
+        connector: &Connector,
+        result: &serde_json::Value,
+        now: OffsetDateTime,
+    ) -> Result<(), Status> {
+        let mut next = stored.value.clone();
+        next.state = State::Used;
+        next.sso = None;
+        if let Purpose::SsoTest { result: kept, .. } = &mut next.purpose {
+            *kept = Some(self.connectors.sealed(&stored.name, result.to_string().as_bytes())?);
+        }
+        self.challenges.write(stored, &next, Vec::new(), now).await?;
+        let event = browser.event(Code::SsoTested).field("connector", connector.name.to_string());
+        self.connectors.journal.record(vec![Challenges::named(event, stored)]).await
+    }
+
+    /// An answer that nothing awaits, or that is another's: counted as a wrong guess.
     async fn unknown(
         &self,
         browser: &Browser,
@@ -246,7 +265,11 @@ impl SsoPages {
             Failure::Sso(error) => error,
         };
         self.challenges.guessed(&browser.caller, now);
-        let event = browser.event(Code::SsoRefused).message(error.to_string()).field("reason", error.word());
+        let mut event =
+            browser.event(Code::SsoRefused).message(error.to_string()).field("reason", error.word());
+        if let SsoError::OtherAddress { connector, .. } = &*error {
+            event = event.field("connector", connector.clone());
+        }
         self.connectors.journal.note_caused(&browser.caller, event, "unknown").await?;
         Ok(Status::permission_denied(error.shown()))
     }

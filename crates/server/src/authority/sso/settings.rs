@@ -9,7 +9,7 @@ use sallyport_access::yaml::{Problems, Section, Tree};
 use sallyport_access::{ResourceName, RoleName};
 use sallyport_oidc::{Mapping, Path, Pattern, Rule, Template, discovery_url};
 
-use super::connector::{CALLBACK_PATH, Refresh};
+use super::connector::{CALLBACK_PATH, Refresh, callback_path};
 use crate::config::{Endpoint, HostPort};
 
 const METADATA: &[&str] = &["name", "description", "revision"];
@@ -176,16 +176,18 @@ pub(crate) fn endpoint(url: &str, insecure_loopback: bool) -> Result<Endpoint, &
 
 pub(super) fn redirect_urls(
     spec: &Section<'_>,
+    name: Option<&ResourceName>,
     insecure_loopback: bool,
     problems: &mut Problems,
 ) -> Vec<String> {
-    let fix = "write https://PROXY/web/sso/callback";
-    let urls = spec.several("redirect_urls", fix, problems, |text| {
-        let found = endpoint(text, insecure_loopback)?;
-        if found.path == CALLBACK_PATH {
+    let own = name.map_or_else(|| format!("{CALLBACK_PATH}/NAME"), callback_path);
+    let fix = format!("write https://PROXY{own}");
+    let urls = spec.several("redirect_urls", &fix, problems, |text| {
+        let found = endpoint(text, insecure_loopback).map_err(str::to_owned)?;
+        if found.path == own || found.path == CALLBACK_PATH {
             Ok(text.to_owned())
         } else {
-            Err("does not end in /web/sso/callback")
+            Err(format!("does not end in {own}"))
         }
     });
     bounded(spec, "redirect_urls", urls, ITEMS, problems)

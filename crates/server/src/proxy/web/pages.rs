@@ -22,13 +22,14 @@ struct Pages {
     address: Arc<str>,
 }
 
-/// `/`, `/login`, `/web/sso/callback`, `/approve`, `/enrol` and `/invite/{token}`.
+/// `/`, `/login`, `/web/sso/callback` and those below it, `/approve`, `/enrol` and `/invite/{token}`.
 pub(super) fn routes(view: Arc<ClusterCache>, address: &str) -> Routes {
     let pages = Pages { view, address: Arc::from(address) };
     Routes::default()
         .page("/", get(front).with_state(pages.clone()))
         .page("/login", get(login).with_state(pages.clone()))
         .page("/web/sso/callback", get(login).with_state(pages.clone()))
+        .page("/web/sso/callback/{connector}", get(login).with_state(pages.clone()))
         .page("/approve", get(approve).with_state(pages.clone()))
         .page("/enrol", get(enrol).with_state(pages.clone()))
         .page("/invite/{token}", get(invite).with_state(pages))

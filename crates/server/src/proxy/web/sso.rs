@@ -54,6 +54,8 @@ async fn begin<S: Channel>(
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Finish {
+    /// From the address of the page; empty where that is the one of every connector.
+    connector: Typed<256>,
     state: Typed<4096>,
     code: Typed<4096>,
     iss: Typed<4096>,
@@ -75,6 +77,7 @@ async fn finish<S: Channel>(
         error: asked.error.into_inner(),
         error_description: asked.error_description.into_inner(),
         binding: asked.binding.into_inner(),
+        connector: asked.connector.into_inner(),
     };
     heard(authority.finish_login_sso(request).await).map(Proven::from)
 }

@@ -263,6 +263,7 @@ async fn a_connector_is_tried_without_being_stored() {
     let away = pages.send(&id, "corp").await.unwrap();
     let query = members(away.url.split_once('?').unwrap().1);
     let answer = BTreeMap::from([
+        ("connector".to_owned(), "corp".to_owned()),
         ("state".to_owned(), query["state"].clone()),
         ("code".to_owned(), "any".to_owned()),
         ("iss".to_owned(), provider.issuer.clone()),

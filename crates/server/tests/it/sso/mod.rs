@@ -59,9 +59,10 @@ fn document(name: &str, provider: &Provider, more: &str) -> String {
 fn document_at(name: &str, issuer: &str, more: &str) -> String {
     format!(
         "kind: oidc\nversion: v1\nmetadata: {{name: {name}}}\nspec:\n  title: The {name}\n  issuer: {issuer}\n  client_id: sallyport\n  \
-         insecure_loopback: true\n  scopes: [openid, profile, groups]\n  redirect_urls: ['{REDIRECT}']\n  \
+         insecure_loopback: true\n  scopes: [openid, profile, groups]\n  redirect_urls: ['{}']\n  \
          provider_checks_second_factor: true\n  mapping:\n    roles:\n      - {{claim: groups, value: 'ops-*', roles: [access]}}\n      \
-         - {{claim: groups, value: everyone, roles: [auditor]}}\n    traits: {{logins: ['{{{{claims.preferred_username}}}}']}}\n{more}"
+         - {{claim: groups, value: everyone, roles: [auditor]}}\n    traits: {{logins: ['{{{{claims.preferred_username}}}}']}}\n{more}",
+        REDIRECT.replace("/corp", &format!("/{name}"))
     )
 }
 
@@ -171,6 +172,7 @@ impl<'c> Pages<'c> {
             error: of("error"),
             error_description: of("error_description"),
             binding: binding.to_owned(),
+            connector: of("connector"),
         };
         Ok(self.web.clone().finish_login_sso(request).await?.into_inner())
     }

@@ -11,7 +11,10 @@ use tokio::process::{Child, Command};
 
 use crate::support::PATIENCE;
 
-pub(crate) const REDIRECT: &str = "https://proxy.example.com/web/sso/callback";
+/// Below it, each connector has its own.
+const CALLBACKS: &str = "https://proxy.example.com/web/sso/callback/";
+/// Of the connector `corp`.
+pub(crate) const REDIRECT: &str = "https://proxy.example.com/web/sso/callback/corp";
 /// Of every person at the providers that ask for one.
 pub(crate) const PASSWORD: &str = "correct horse battery staple";
 pub(crate) const SECRET: &str = "a-secret-of:the-client%";
@@ -156,15 +159,17 @@ impl Browser {
     }
 
     /// Goes where the page sends it, logs in there as a person where that is asked, and gives the members of the address that it is
-    /// sent back to.
+    /// sent back to, with the connector whose address that is.
     pub(crate) async fn through(&mut self, url: &str, person: &str) -> BTreeMap<String, String> {
         let mut answer = self.ask(url, None).await;
         let mut at = url.to_owned();
         for _ in 0..20 {
             let (next, form) = match answer.location.take() {
-                Some(location) if location.starts_with(REDIRECT) => {
-                    let (_, query) = location.split_once('?').unwrap();
-                    return super::members(query);
+                Some(location) if location.starts_with(CALLBACKS) => {
+                    let (connector, query) = location[CALLBACKS.len()..].split_once('?').unwrap();
+                    let mut answer = super::members(query);
+                    answer.insert("connector".to_owned(), connector.to_owned());
+                    return answer;
                 }
                 Some(location) => (location, None),
                 None if answer.body.contains("value=\"login\"") => {

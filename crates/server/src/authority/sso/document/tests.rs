@@ -11,7 +11,7 @@ spec:
   client_id: sallyport
   private_key_jwt: {algorithm: ES256}
   scopes: [openid, groups]
-  redirect_urls: ['https://a.example.com/web/sso/callback', 'https://b.example.com:8443/web/sso/callback']
+  redirect_urls: ['https://a.example.com/web/sso/callback/corp', 'https://b.example.com:8443/web/sso/callback']
   max_age: 8h
   max_people: 500
   acr_values: ['urn:mace:incommon:iap:silver']
@@ -58,10 +58,10 @@ fn browsers_come_back_to_where_they_came_from_and_to_nowhere_else() {
         |connector: &Connector, origin: &str| connector.redirect_url(origin, "c.example.com:443").unwrap();
     assert_eq!(of(&connector, "https://b.example.com:8443"), "https://b.example.com:8443/web/sso/callback");
     for foreign in ["https://evil.example", "https://b.example.com", "", "https://a.example.com/web"] {
-        assert_eq!(of(&connector, foreign), "https://a.example.com/web/sso/callback", "{foreign}");
+        assert_eq!(of(&connector, foreign), "https://a.example.com/web/sso/callback/corp", "{foreign}");
     }
     connector.redirect_urls.clear();
-    assert_eq!(of(&connector, "https://evil.example"), "https://c.example.com/web/sso/callback");
+    assert_eq!(of(&connector, "https://evil.example"), "https://c.example.com/web/sso/callback/corp");
     assert_eq!(connector.redirect_url("", ""), None);
 }
 
@@ -124,6 +124,19 @@ spec:
     assert!(any.contains("begins with a claim"), "{any}");
     let two = format!("{FULL}  client_secret_file: /etc/s\n");
     assert!(Connector::parse(&two).unwrap_err().to_string().contains("spec.private_key_jwt"));
+    // The address of another connector, and what looks like one's own.
+    for other in [
+        "callback/other",
+        "callback/corp/",
+        "callback/corp/x",
+        "callback/",
+        "callback/corp?x=y",
+        "callback/Corp",
+    ] {
+        let document = FULL.replace("callback/corp", other);
+        let told = Connector::parse(&document).unwrap_err().to_string();
+        assert!(told.contains("write https://PROXY/web/sso/callback/corp"), "{other}: {told}");
+    }
     let path = FULL.replace("/etc/ssl/corp.pem", "/etc/ssl/../shadow");
     assert!(Connector::parse(&path).unwrap_err().to_string().contains("spec.ca_file"));
 }

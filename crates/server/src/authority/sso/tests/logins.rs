@@ -18,7 +18,7 @@ async fn a_login_goes_through_the_provider_by_code_pkce_and_nonce() {
     for (name, value) in [
         ("response_type", "code"),
         ("client_id", "sallyport"),
-        ("redirect_uri", "https://proxy.example.com/web/sso/callback"),
+        ("redirect_uri", "https://proxy.example.com/web/sso/callback/corp"),
         ("scope", "openid groups"),
         ("code_challenge_method", "S256"),
         ("max_age", "3600"),
@@ -110,6 +110,43 @@ async fn tokens_of_other_logins_and_clients_and_issuers_are_refused() {
         ..answer
     };
     assert_eq!(site.claims(&denied).await.map(drop).map_err(word).unwrap_err(), "refused_by_provider");
+}
+
+#[tokio::test]
+async fn an_answer_at_the_address_of_another_connector_is_refused_before_its_code_is_shown() {
+    let site = Site::new().await;
+    for elsewhere in ["hub", "", "corp/", "Corp", "corp\0"] {
+        let answer = site.answer(&site.begin().await);
+        let mixed = Answer { connector: elsewhere.to_owned(), ..answer.clone() };
+        let refused = site.claims(&mixed).await.map(drop).map_err(word).unwrap_err();
+        assert_eq!(refused, "other_address", "{elsewhere:?}");
+        // It was the attempt's one answer.
+        assert_eq!(site.claims(&answer).await.map(drop).map_err(word).unwrap_err(), "not_awaited");
+    }
+    assert!(site.idp.seen("/token").is_empty(), "no code was shown to the provider");
+    // An answer of theirs to the address of every connector, of a login that was sent for its own, is none.
+    let redirect = "  redirect_urls: ['https://proxy.example.com/web/sso/callback']\n";
+    site.connect("corp", redirect).await;
+    let remote = site.remote().await;
+    let begun = site.connectors().begin(&remote, "challenge", None, "", now()).await;
+    assert_eq!(begun.map(drop).map_err(word).unwrap_err(), "shared_address");
+    // One that names itself may have it, and its answer is awaited there alone.
+    site.idp.announces("authorization_response_iss_parameter_supported", json!(true));
+    site.connect("corp", &format!("{redirect}  user_lifetime: 11h\n")).await;
+    let iss = site.idp.issuer().to_owned();
+    for (connector, expected) in [("corp", Some("other_address")), ("", None)] {
+        let answer = site.answer(&site.begin().await);
+        let answer = Answer { connector: connector.to_owned(), iss: iss.clone(), ..answer };
+        assert_eq!(site.claims(&answer).await.map(drop).map_err(word).err(), expected, "{connector:?}");
+    }
+    // GitHub never does.
+    let hub = format!(
+        "kind: github\nversion: v1\nmetadata: {{name: hub}}\nspec:\n  client_id: a\n  client_secret_file: /etc/s\n  organizations: \
+         [acme]\n  mapping: {{roles: [{{claim: teams, roles: [access]}}]}}\n{redirect}"
+    );
+    let hub = Connector::parse(&hub).unwrap();
+    let refused = site.connectors().write(&Caller::LocalAdmin, hub, Write::Create).await.unwrap_err();
+    assert!(refused.message().contains("https://PROXY/web/sso/callback/hub"), "{refused:?}");
 }
 
 #[tokio::test]

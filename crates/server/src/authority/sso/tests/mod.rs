@@ -118,6 +118,7 @@ impl Site {
 
     fn answer(&self, under: &Under) -> Answer {
         Answer {
+            connector: "corp".to_owned(),
             state: under.query["state"].clone(),
             code: "the-code".to_owned(),
             binding: under.begun.binding.clone(),

@@ -21,10 +21,11 @@ const SCIM: &str = "/scim/v2";
 
 /// The paths of the public address as the router has them, one that fits, and what GET and HEAD answer there. Any other method
 /// is not allowed (405).
-const PUBLIC: [(&str, &str, u16); 20] = [
+const PUBLIC: [(&str, &str, u16); 21] = [
     ("/", "/", 200),
     ("/login", "/login", 200),
     ("/web/sso/callback", "/web/sso/callback?code=x&state=y", 200),
+    ("/web/sso/callback/{connector}", "/web/sso/callback/corp?code=x&state=y", 200),
     ("/approve", "/approve", 200),
     ("/enrol", "/enrol", 200),
     ("/web/app.js", "/web/app.js?v=0", 200),

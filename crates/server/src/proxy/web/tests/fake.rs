@@ -139,7 +139,8 @@ impl Web for Fake {
 
     async fn finish_login_sso(&self, request: Request<v1::WebFinishSsoRequest>) -> Answer<v1::WebProven> {
         let said = request.into_inner();
-        let more = [&said.code, &said.iss, &said.error, &said.error_description, &said.binding];
+        let more =
+            [&said.connector, &said.code, &said.iss, &said.error, &said.error_description, &said.binding];
         let more = more.map(String::as_str);
         self.hear("FinishLoginSso", &said.state, &said.address, &more).await?;
         Ok(Response::new(v1::WebProven { redirect: text(&example("login/sso/finish"), "redirect") }))

@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::sso::members;
 use crate::sso::provider::{REDIRECT, SECRET};
 
-const CLIENT: &str = "Iv1.8a61f9b3a7aba766";
+pub(super) const CLIENT: &str = "Iv1.8a61f9b3a7aba766";
 
 /// An account.
 #[derive(Debug, Clone)]
@@ -130,7 +130,8 @@ impl GitHub {
             "state",
         ];
         assert!(query.keys().all(|name| known.contains(&name.as_str())), "{query:?}");
-        assert_eq!((query["client_id"].as_str(), query["redirect_uri"].as_str()), (CLIENT, REDIRECT));
+        assert_eq!(query["client_id"], CLIENT);
+        let connector = connector_of(&query["redirect_uri"]).expect("GitHub knows another redirect address");
         assert_eq!(query["code_challenge_method"], "S256");
         assert!(query["state"].len() >= 32);
         let mut state = self.state.lock();
@@ -138,7 +139,11 @@ impl GitHub {
         let code = format!("code{}", state.count);
         let account = state.accounts[person].clone();
         state.codes.insert(code.clone(), (account, query["scope"].clone(), query["code_challenge"].clone()));
-        BTreeMap::from([("state".to_owned(), query["state"].clone()), ("code".to_owned(), code)])
+        BTreeMap::from([
+            ("connector".to_owned(), connector.to_owned()),
+            ("state".to_owned(), query["state"].clone()),
+            ("code".to_owned(), code),
+        ])
     }
 
     fn reply(&self, request: &Request) -> Answer {
@@ -201,6 +206,12 @@ impl GitHub {
     }
 }
 
+/// Of the connectors of these tests, the one whose redirect address it is.
+fn connector_of(redirect_uri: &str) -> Option<&str> {
+    let connector = redirect_uri.strip_prefix(REDIRECT.strip_suffix("corp")?)?;
+    ["corp", "other"].contains(&connector).then_some(connector)
+}
+
 /// Web application flow, step 2. Refusals have the status 200.
 fn token(state: &mut State, request: &Request) -> Answer {
     let form = members(&request.body);
@@ -222,7 +233,7 @@ fn token(state: &mut State, request: &Request) -> Answer {
             "The client_id and/or client_secret passed are incorrect.",
         );
     }
-    if form["redirect_uri"] != REDIRECT {
+    if connector_of(&form["redirect_uri"]).is_none() {
         return error("redirect_uri_mismatch", "The redirect_uri MUST match the registered callback URL.");
     }
     let challenge = BASE64URL_NOPAD.encode(&hash::sha256(form["code_verifier"].as_bytes()));

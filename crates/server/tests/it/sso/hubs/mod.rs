@@ -1,6 +1,7 @@
 //! Single sign-on by GitHub, whose API a strict server on loopback speaks, and by GitLab.
 
 mod fake;
+mod mixed;
 
 use std::path::PathBuf;
 
@@ -252,6 +253,7 @@ async fn a_code_of_github_is_good_once_and_in_the_browser_that_began() {
     let away = pages.send(&pages.begin().await.id, "corp").await.unwrap();
     let state = members(away.url.split_once('?').unwrap().1)["state"].clone();
     let denied = BTreeMap::from([
+        ("connector".to_owned(), "corp".to_owned()),
         ("state".to_owned(), state),
         ("error".to_owned(), "access_denied".to_owned()),
         ("error_description".to_owned(), "The user has denied your application access.".to_owned()),
@@ -267,7 +269,7 @@ async fn a_connector_to_github_is_tried_written_listed_and_removed_under_its_kin
     let pages = Pages::of(&site.cluster).await;
     site.hub.has("octo", account(583_231, "octocat", &[("ops", 1)]));
     let mut sso = pages.administrator().await;
-    let yaml = site.document("  username: '{{claims.email}}'\n").replace("name: corp", "name: other");
+    let yaml = site.document("  username: '{{claims.email}}'\n").replace("corp", "other");
     let begin = v1::BeginSsoTestRequest { yaml, host_name: "here".to_owned() };
     let id = sso.begin_test(begin).await.unwrap().into_inner().page.unwrap().challenge;
     let away = pages.send(&id, "other").await.unwrap();
