@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 /// How the provider answers.
@@ -21,6 +22,8 @@ pub(super) enum Reply {
     Raw(Vec<u8>),
     /// Nothing, while the connection stays.
     Silence,
+    /// As it is itself, once the test lets it.
+    Held(Arc<Semaphore>),
 }
 
 /// A request that came.
@@ -362,7 +365,13 @@ impl Idp {
             }
         };
         self.state.lock().seen.push(seen.clone());
-        let answer = match self.reply(&seen) {
+        let mut reply = self.reply(&seen);
+        if let Reply::Held(gate) = &reply {
+            gate.acquire().await.unwrap().forget();
+            self.state.lock().replies.remove(&seen.path);
+            reply = self.reply(&seen);
+        }
+        let answer = match reply {
             Reply::Json(status, body) => {
                 let body = body.to_string();
                 format!(
@@ -372,7 +381,7 @@ impl Idp {
                 .into_bytes()
             }
             Reply::Raw(bytes) => bytes,
-            Reply::Silence => {
+            Reply::Silence | Reply::Held(_) => {
                 let mut rest = Vec::new();
                 let _ = stream.read_to_end(&mut rest).await;
                 return;

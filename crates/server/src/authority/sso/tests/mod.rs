@@ -1,6 +1,7 @@
 //! Logins by a provider of the test's own, which answers as it is told: well, or as a hostile one.
 
 mod answers;
+mod hubs;
 mod idp;
 mod logins;
 mod people;

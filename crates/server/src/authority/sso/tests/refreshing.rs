@@ -1,17 +1,29 @@
 //! Providers that are asked again whether logins stand.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use sallyport_store::Stored;
+use sallyport_store::{Op, Stored, typed};
 use serde_json::json;
 use time::Duration;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use super::idp::Reply;
 use super::*;
-use crate::authority::identities::grants::{GrantRecord, RefreshRecord, goes_with};
-use crate::authority::identities::logins::open_login;
+use crate::authority::identities::grants::{GrantRecord, RefreshRecord, ended, goes_with};
+use crate::authority::identities::logins::{LoginRecord, open_login};
+
+/// Waits for what another task does.
+async fn until(done: impl Fn() -> bool) {
+    let waiting = async {
+        while !done() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), waiting).await.expect("it does not happen");
+}
 
 const EACH: &str = "  refresh: {interval: 10m, grace: 1h}\n";
 
@@ -287,6 +299,44 @@ async fn a_logout_ends_what_is_kept_and_a_provider_that_hangs_holds_up_its_own_a
     asking.join_all().await;
     assert_eq!(site.idp.asked_again().len() - asked, 8);
     assert!(ids.iter().all(|id| !site.login_ended(*id)));
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_after_the_login_has_ended_brings_nothing_of_it_back() {
+    for rotates in [true, false] {
+        let site = Site::refreshing().await;
+        site.idp.refreshes(|refreshes| refreshes.rotates = rotates);
+        site.at_the_provider("1", "alice", &["ops-eu"]);
+        let (id, other) = (site.opens().await, site.opens().await);
+        let (due, gate) = (site.due(id).await.unwrap(), Arc::new(Semaphore::new(0)));
+        site.idp.replies("/token", Reply::Held(Arc::clone(&gate)));
+        let logout = async {
+            until(|| !site.idp.asked_again().is_empty()).await;
+            let store = &site.authority.services.store;
+            let login = format!("alice/{id}");
+            let mut steps: Vec<Op> = ended(id).unwrap().into();
+            steps.push(typed::delete::<LoginRecord>(&login, None));
+            store.backend().transact(steps, now()).await.unwrap();
+            // What the provider says by now would take a role.
+            site.at_the_provider("1", "alice", &["auditors"]);
+            gate.add_permits(1);
+        };
+        let (asked, ()) = tokio::join!(site.connectors().ask_about(due, now()), logout);
+        asked.map_err(word).unwrap();
+        assert_eq!(site.idp.asked_again().len(), 1);
+        let store = &site.authority.services.store;
+        assert!(site.due(id).await.is_none(), "{rotates}");
+        assert!(store.get::<GrantRecord>(&id.to_string(), now()).await.unwrap().is_none(), "{rotates}");
+        assert!(
+            store.get::<LoginRecord>(&format!("alice/{id}"), now()).await.unwrap().is_none(),
+            "{rotates}"
+        );
+        assert_eq!(site.roles_of_alice(), ["access"], "an answer about a login that is over decides nothing");
+        // The other login of the person is asked about as ever.
+        site.asks(other, now()).await;
+        assert_eq!(site.roles_of_alice(), ["auditor"]);
+        assert!(site.login_ended(other), "it had a role that is gone");
+    }
 }
 
 #[tokio::test]
