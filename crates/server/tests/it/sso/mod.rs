@@ -1,5 +1,6 @@
 //! Single sign-on by a certified provider, panva's oidc-provider: the test is the proxy that serves the page, and the browser at it.
 
+mod dex;
 mod hubs;
 mod keycloak;
 mod logins;
