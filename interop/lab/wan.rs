@@ -460,6 +460,16 @@ fn the_table_counts_every_way() {
     // SSH ends beside the client, and the helper goes on with a ticket.
     let helped = figure("ssh, helper", "round trips").unwrap();
     assert!(helped <= 2.0, "{helped}");
+    // With a factor that is proven, the node or agent asks the authority, which is beside the proxy: one round trip of that half.
+    for way in ["sallyport ssh, cold", "sallyport ssh, warm", "psql, warm"] {
+        let asked = figure(&format!("{way}, factor proven before"), "round trips").unwrap();
+        let without = figure(way, "round trips").unwrap();
+        assert!(asked <= without + 1.5, "{way}: {asked} with a factor, {without} without");
+    }
+    // One that is proven now: refused, a connection to the authority, the question and the proof, and then the session.
+    let proves = figure("sallyport ssh, warm, factor proven now", "round trips").unwrap();
+    let proven = figure("sallyport ssh, warm, factor proven before", "round trips").unwrap();
+    assert!(proven < proves && proves <= 9.0, "{proves}, proven before {proven}");
     // By QUIC the handshake with the proxy is one.
     let quic = figure("sallyport ssh, cold, QUIC", "round trips").unwrap();
     assert!(quic <= 3.5, "{quic}");
@@ -475,9 +485,9 @@ fn the_table_counts_every_way() {
         assert!(figure(way, "round trips").unwrap() <= figure(way, "ms / RTT").unwrap(), "{way}");
     }
     let lines = std::fs::read_to_string(&csv).unwrap();
-    assert_eq!(lines.lines().count(), 40, "{lines}");
+    assert_eq!(lines.lines().count(), 52, "{lines}");
     let pictures = std::fs::read_dir(&svg).unwrap().count();
-    assert_eq!(pictures, 14, "the round trips, and a waterfall for each way");
+    assert_eq!(pictures, 18, "the round trips, and a waterfall for each way");
     let notes = report["notes"].as_array().unwrap();
     assert!(
         notes[0].as_str().unwrap().contains("client -> proxy") || notes[0].as_str().unwrap().contains("SYN")

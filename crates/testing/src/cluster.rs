@@ -227,6 +227,12 @@ impl Cluster {
         parts::client(&self.programs.client, &self.home(), &self.address(), arguments)
     }
 
+    /// The same as another user, or with another login, of this directory.
+    #[must_use]
+    pub fn client_of(&self, home: &Path, arguments: &[&str]) -> Command {
+        parts::client(&self.programs.client, home, &self.address(), arguments)
+    }
+
     /// Ends the helper daemon, which clients have started on demand.
     fn stop_helper(&self) {
         let mut stop = self.client(&["connect", "--stop"]);

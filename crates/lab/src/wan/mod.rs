@@ -8,6 +8,7 @@ mod capture;
 mod captured;
 pub mod congestion;
 mod emulator;
+mod guarded;
 mod host;
 pub mod ladder;
 mod line;

@@ -10,10 +10,11 @@ use sallyport_bench::machine::Watch;
 use sallyport_bench::plot::{Bar, Bars};
 use sallyport_bench::report::{Aim, Csv, Picture, Report, Row};
 use sallyport_bench::statistics::Samples;
-use sallyport_testing::postgres::Postgres;
+use sallyport_testing::postgres::{self, Postgres};
 use sallyport_testing::{Extras, NODE, REGISTERED, SshRoute, Testbed};
 
 use super::capture::Capture;
+use super::guarded::Guarded;
 use super::plan::Settings as Figures;
 use super::round_trips::Journey;
 use super::sites::{self, HOSTS};
@@ -96,8 +97,15 @@ fn chosen(settings: &Settings) -> Result<Vec<Placement>, LabError> {
 /// What is connected to.
 struct Parts {
     // In the order in which they end.
+    guarded: Guarded,
     testbed: Testbed,
     postgres: Postgres,
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        self.guarded.end(&self.testbed);
+    }
 }
 
 /// A way to connect.
@@ -134,11 +142,35 @@ fn own(parts: &Parts, host: &str, by_helper: bool) -> Result<Command, LabError> 
     Ok(command)
 }
 
+/// With a second factor that was proven before.
+fn proven(parts: &Parts, by_helper: bool) -> Result<Command, LabError> {
+    let target = format!("{}@{NODE}", parts.testbed.login);
+    let mut command = parts.guarded.proven(&parts.testbed, &["ssh", &target, "true"]);
+    if !by_helper {
+        command.env("SALLYPORT_CONNECT", "off");
+    }
+    Ok(command)
+}
+
+/// With a second factor that is proven meanwhile, for the first time of this login.
+fn proves(parts: &Parts) -> Result<Command, LabError> {
+    let target = format!("{}@{NODE}", parts.testbed.login);
+    let arguments = ["ssh", &target, "true"];
+    parts.guarded.proves(&parts.testbed, &arguments, &arguments)
+}
+
 /// Until the database is ready for a query; no query is made.
 const READY: [&str; 3] = ["-X", "-c", "\\q"];
 
 fn psql(parts: &Parts, by_helper: bool) -> Result<Command, LabError> {
     Ok(parts.testbed.psql(&parts.postgres, by_helper, &READY))
+}
+
+fn psql_proven(parts: &Parts) -> Result<Command, LabError> {
+    let (program, user) = (parts.postgres.program("psql"), postgres::USER);
+    let program = program.get_program().to_string_lossy().into_owned();
+    let arguments = ["db", "connect", postgres::DATABASE, "-u", user, "-n", user, "--psql", &program, "--"];
+    Ok(parts.guarded.proven(&parts.testbed, &[&arguments[..], &READY].concat()))
 }
 
 /// Alone, by one carrier or the other.
@@ -171,6 +203,9 @@ fn scenarios() -> Vec<Scenario> {
         ssh("sallyport ssh, warm", "warm", |parts| own(parts, NODE, true), Some(AimAt::RoundTrips(1.5))),
         ssh("ssh, helper", "helper", |parts| stock(parts, SshRoute::Helper), Some(AimAt::RoundTrips(2.5))),
         ssh("ssh, no helper", "proxycommand", |parts| stock(parts, SshRoute::ProxyCommand), None),
+        ssh("sallyport ssh, cold, factor proven before", "cold-proven", |parts| proven(parts, false), None),
+        ssh("sallyport ssh, warm, factor proven before", "warm-proven", |parts| proven(parts, true), None),
+        ssh("sallyport ssh, warm, factor proven now", "warm-proves", proves, None),
         ssh("sallyport ssh to stock sshd, cold", "stock-cold", |parts| own(parts, REGISTERED, false), None),
         ssh("sallyport ssh to stock sshd, warm", "stock-warm", |parts| own(parts, REGISTERED, true), None),
         Scenario {
@@ -184,6 +219,7 @@ fn scenarios() -> Vec<Scenario> {
         },
         database(ssh("psql, cold", "psql-cold", |parts| psql(parts, false), Some(AimAt::RoundTrips(4.5)))),
         database(ssh("psql, warm", "psql-warm", |parts| psql(parts, true), Some(AimAt::RoundTrips(1.5)))),
+        database(ssh("psql, warm, factor proven before", "psql-warm-proven", psql_proven, None)),
     ]
 }
 
@@ -219,7 +255,12 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
     let postgres = Postgres::start_at(&sites.host)?;
     let extras = Extras { bastion: true, registered: true, postgres: Some(&postgres), ..Extras::default() };
     let testbed = Testbed::start_at(program, &sites, extras, &|line| talk.say(line))?;
-    let parts = Parts { testbed, postgres };
+    talk.say("logging in a user whose sessions want a second factor");
+    let proofs = placements.len() * (settings.rounds + 1);
+    let allow =
+        format!("    db_labels: {{'*': '*'}}\n    db_names: [{0}]\n    db_users: [{0}]\n", postgres::USER);
+    let guarded = Guarded::start(&testbed, &allow, proofs)?;
+    let parts = Parts { guarded, testbed, postgres };
     let mut csv = Csv::create(
         settings.csv.as_deref(),
         "placement,way,round,milliseconds,round_trips,client_proxy,proxy_host,client_host,stalls",
@@ -233,6 +274,7 @@ pub fn run(program: &Path, settings: &Settings, talk: &Talk) -> Result<Report, L
         for (host, region) in HOSTS.iter().zip(placement.regions) {
             wan.place(host, &region.parse()?);
         }
+        parts.guarded.prove(&parts.testbed)?;
         let mut all: Vec<Samplings> = scenarios.iter().map(|_| Samplings::default()).collect();
         for round in 0..=settings.rounds {
             for turn in 0..scenarios.len() {
@@ -267,10 +309,10 @@ fn round_trip(wan: &Wan, one: usize, other: usize) -> Duration {
 
 /// Connects once, and sees what was on the wire meanwhile.
 fn once(wan: &Wan, parts: &Parts, scenario: &Scenario) -> Result<Sample, LabError> {
-    // What the one before left to do must not be in it.
-    std::thread::sleep(SETTLE + wan.longest_round_trip() * 2);
     let failed = |said: String| LabError::Failed { what: format!("connecting: {}", scenario.name), said };
     let mut command = (scenario.command)(parts)?;
+    // What the one before left to do, or what this one wanted done before, must not be in it.
+    std::thread::sleep(SETTLE + wan.longest_round_trip() * 2);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let recording = wan.record();
     let (began, ended, output) = parts.testbed.cluster.sites().client.inside(|| {
@@ -423,6 +465,9 @@ fn conditions(parts: &Parts, settings: &Settings, wan: &Wan) -> Vec<String> {
             .to_owned(),
         "ms: from the start of the command to its end, programs included; the first connection of each way in each \
          placement is not counted"
+            .to_owned(),
+        "a factor that is proven now: a recovery code that a program types at once, for a login that has proven none; the helper \
+         daemon has a connection to the proxy by then. Proven before: by sallyport mfa pre-auth"
             .to_owned(),
     ]
 }
