@@ -19,6 +19,34 @@ fn ansible_with_twenty_forks_asks_once() {
     asks_once(Scale { nodes: 20, forks: 20, few: 4 });
 }
 
+/// The program of a person who types nothing: the pipe has no writer.
+fn silent(cluster: &Cluster, person: &Person) -> PathBuf {
+    let (script, pipe) = (cluster.path("silent.sh"), cluster.path("pipe"));
+    ok(Command::new("mkfifo").arg(&pipe).output().unwrap());
+    let words = format!("echo \"$1\" | tr '\\n' ' ' >> '{0}'\necho >> '{0}'\n", person.asked.display());
+    fs::write(&script, format!("#!/bin/sh\n{words}exec cat '{}'\n", pipe.display())).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    script
+}
+
+/// What the page does for a person who opens the address that they were told, types the code of the terminal, and has a recovery code.
+fn proves_at_the_page(cluster: &Cluster, person: &Person) {
+    let asked = fs::read_to_string(&person.asked).unwrap();
+    let word = |after: &str| asked.split_once(after).unwrap().1.split_whitespace().next().unwrap().to_owned();
+    let (id, code) = (word("/approve#"), word("type this code there: "));
+    let recovery = fs::read_to_string(cluster.path("codes")).unwrap().lines().next().unwrap().to_owned();
+    let origin = format!("https://{}", cluster.proxy());
+    for (path, body) in [
+        ("describe", serde_json::json!({ "id": id })),
+        ("otp", serde_json::json!({ "id": id, "otp": recovery, "code": code })),
+    ] {
+        let mut curl = Command::new("curl");
+        curl.args(["-sk", "--http1.1", "--fail-with-body", "-H", "content-type: application/json"]);
+        curl.args(["-H", &format!("origin: {origin}"), "-H", "sec-fetch-site: same-origin"]);
+        ok(curl.args(["-d", &body.to_string(), &format!("{origin}/web/approve/{path}")]).output().unwrap());
+    }
+}
+
 fn asks_once(scale: Scale) {
     let mut cluster = Cluster::bare();
     fleet(&mut cluster, scale.nodes);
@@ -31,26 +59,18 @@ fn asks_once(scale: Scale) {
     assert!(!output.status.success() && stdout(&output).contains("unreachable=1"), "{}", stdout(&output));
     assert_eq!((person.questions(), challenges(&cluster)), (0, 0));
 
-    // The person answers once every fork has come to the question, as people are slower than forks.
-    let (slow, pipe) = (cluster.path("slow.sh"), cluster.path("pipe"));
-    ok(Command::new("mkfifo").arg(&pipe).output().unwrap());
-    fs::write(
-        &slow,
-        format!("#!/bin/sh\ncat '{}'\nexec '{}' \"$@\"\n", pipe.display(), person.script.display()),
-    )
-    .unwrap();
-    fs::set_permissions(&slow, fs::Permissions::from_mode(0o755)).unwrap();
+    // The person goes to the page once every fork has come to the question, as people are slower than forks.
     let began = Instant::now();
     let mut ansible = play("all", scale.nodes);
-    ansible.env("SSH_ASKPASS", &slow).env("SSH_ASKPASS_REQUIRE", "force");
+    ansible.env("SSH_ASKPASS", silent(&cluster, &person)).env("SSH_ASKPASS_REQUIRE", "force");
     let ansible = ansible.stdout(Stdio::piped()).spawn().unwrap();
     let before = scale.few;
     wait_for("every fork", || {
         let wanting = |event: &&serde_json::Value| event["fields"]["reason"] == "factor_missing";
         let refused = cluster.events().iter().filter(wanting).count();
-        (refused >= before + scale.nodes).then_some(())
+        (refused >= before + scale.nodes && person.questions() > 0).then_some(())
     });
-    fs::write(&pipe, "").unwrap();
+    proves_at_the_page(&cluster, &person);
     let said = stdout(&ok(ansible.wait_with_output().unwrap()));
     eprintln!("ansible, {} nodes, {} forks: {:.1?}", scale.nodes, scale.forks, began.elapsed());
     let done = said.lines().filter(|line| line.contains("ok=4") && line.contains("failed=0")).count();
@@ -193,13 +213,7 @@ fn ctrl_c_at_the_question_ends_it() {
     let mut cluster = Cluster::bare();
     cluster.add_node("web-1", "env: prod");
     let person = Person::new(&cluster, "{require_session_mfa: yes}");
-    // A person who does not answer: the pipe has no writer.
-    let (silent, pipe) = (cluster.path("silent.sh"), cluster.path("pipe"));
-    ok(Command::new("mkfifo").arg(&pipe).output().unwrap());
-    let text =
-        format!("#!/bin/sh\necho asked >> '{}'\nexec cat '{}'\n", person.asked.display(), pipe.display());
-    fs::write(&silent, text).unwrap();
-    fs::set_permissions(&silent, fs::Permissions::from_mode(0o755)).unwrap();
+    let silent = silent(&cluster, &person);
     let own = person.alice.command(&["ssh", "--hosts", &format!("{}@env=prod", me()), "uptime"]);
     let mut stock = ssh_command(&person.alice.ssh_config(&[]));
     stock.args([&target("web-1"), "uptime"]);
