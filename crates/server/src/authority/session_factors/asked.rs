@@ -23,7 +23,7 @@ use crate::authority::factors::kept::{Factors, Held};
 use crate::authority::gate::calls::Gate;
 use crate::authority::identities::known::Identities;
 use crate::authority::issuance::in_force::Issuance;
-use crate::authority::session_factors::gone::Awaited;
+use crate::authority::session_factors::awaited::Awaited;
 use crate::authority::session_factors::pending::{Open, Pending, Tuple};
 use crate::authority::session_factors::targets::Targets;
 use crate::authority::storage::storage;

@@ -1,11 +1,9 @@
 //! Challenges whose program has gone: when the person ends what waited for the proof, by Ctrl-C or with its terminal, the challenge ends, so
 //! that nothing is left that a page could prove, and no other session is let in by it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use sallyport_access::Identity;
 use sallyport_audit as events;
 use time::OffsetDateTime;
@@ -20,46 +18,6 @@ use crate::authority::session_factors::asked::{SessionFactors, own_of};
 
 /// How long a program has to come back that lost its connection, or whose call was answered and asks anew.
 const COMES_BACK: Duration = Duration::from_secs(5);
-
-/// Who waits for one challenge.
-#[derive(Debug, Default)]
-struct Waits {
-    calls: usize,
-    /// How often the last one has left.
-    left: u64,
-}
-
-/// Which challenges programs wait for here, by their keys. One stays until it is seen that nobody comes back.
-#[derive(Debug, Default)]
-pub(super) struct Awaited(Mutex<HashMap<String, Waits>>);
-
-impl Awaited {
-    fn comes(&self, key: &str) {
-        self.0.lock().entry(key.to_owned()).or_default().calls += 1;
-    }
-
-    /// A call has left; which leaving that was, where it was the last one.
-    fn leaves(&self, key: &str) -> Option<u64> {
-        let mut all = self.0.lock();
-        let waits = all.get_mut(key)?;
-        waits.calls = waits.calls.saturating_sub(1);
-        if waits.calls > 0 {
-            return None;
-        }
-        waits.left += 1;
-        Some(waits.left)
-    }
-
-    /// Whether nobody has come since. Then it is forgotten.
-    fn is_gone(&self, key: &str, left: u64) -> bool {
-        let mut all = self.0.lock();
-        let is_gone = all.get(key).is_some_and(|waits| waits.calls == 0 && waits.left == left);
-        if is_gone {
-            all.remove(key);
-        }
-        is_gone
-    }
-}
 
 /// A call that waits for a challenge.
 struct Waiter {
@@ -132,26 +90,5 @@ impl SessionFactors {
             let event = event.message("the program that asked for it has gone");
             return self.journal.note_caused(caller, Challenges::named(event, &stored), &stored.name).await;
         }
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_is_gone_when_the_last_has_left_and_nobody_has_come_since() {
-        let awaited = Awaited::default();
-        awaited.comes("one");
-        awaited.comes("one");
-        assert_eq!(awaited.leaves("one"), None, "another waits");
-        let first = awaited.leaves("one").unwrap();
-        awaited.comes("one");
-        assert!(!awaited.is_gone("one", first), "it has come back");
-        let second = awaited.leaves("one").unwrap();
-        assert!(!awaited.is_gone("one", first), "it came back in between");
-        assert!(awaited.is_gone("one", second) && awaited.0.lock().is_empty());
-        assert_eq!(awaited.leaves("other"), None);
     }
 }
