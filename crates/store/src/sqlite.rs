@@ -520,20 +520,50 @@ fn select(
     limit: usize,
     now: OffsetDateTime,
 ) -> rusqlite::Result<Vec<Item>> {
-    // Keys compare as bytes, so a prefix is a range: it ends where the last character is one higher.
-    let mut statement = connection.prepare_cached(
-        "SELECT key, value, revision, expires FROM items
-         WHERE key >= ?1 AND key > ?2 AND substr(key, 1, ?3) = ?1 AND (?6 IS NULL OR key < ?6)
-           AND (expires IS NULL OR expires > ?4)
-         ORDER BY key LIMIT ?5",
-    )?;
-    let length = i64::try_from(prefix.chars().count()).unwrap_or(i64::MAX);
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    // Below every key there is none that is smaller than the empty text.
-    let after = after.unwrap_or("");
-    let rows = statement
-        .query_map(params![prefix, after, length, milliseconds(now), limit, end_of(prefix)], item)?;
+    let (from, end) = range(prefix, after);
+    let length = i64::try_from(prefix.chars().count()).unwrap_or(i64::MAX);
+    let mut statement = connection.prepare_cached(listing(&from, end.is_some()))?;
+    let (Bound::Included(start) | Bound::Excluded(start)) = &from;
+    let rows = statement.query_map(params![start, end, prefix, length, milliseconds(now), limit], item)?;
     rows.collect()
+}
+
+/// The first key of a listing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bound<'k> {
+    Included(&'k str),
+    Excluded(&'k str),
+}
+
+/// Where a listing begins, and the first key beyond it. Keys compare as bytes, so a prefix is a range: it ends where the last
+/// character is one higher.
+fn range<'k>(prefix: &'k str, after: Option<&'k str>) -> (Bound<'k>, Option<String>) {
+    let from = match after {
+        Some(after) if after >= prefix => Bound::Excluded(after),
+        _ => Bound::Included(prefix),
+    };
+    (from, end_of(prefix))
+}
+
+/// The statement for a listing. SQLite searches its index by a bound that stands by itself; of a bound in an expression it knows nothing,
+/// and reads all keys up to the last.
+fn listing(from: &Bound<'_>, has_end: bool) -> &'static str {
+    macro_rules! listing {
+        ($bounds:literal) => {
+            concat!(
+                "SELECT key, value, revision, expires FROM items WHERE ",
+                $bounds,
+                " AND substr(key, 1, ?4) = ?3 AND (expires IS NULL OR expires > ?5) ORDER BY key LIMIT ?6"
+            )
+        };
+    }
+    match (from, has_end) {
+        (Bound::Included(_), true) => listing!("key >= ?1 AND key < ?2"),
+        (Bound::Excluded(_), true) => listing!("key > ?1 AND key < ?2"),
+        (Bound::Included(_), false) => listing!("key >= ?1 AND ?2 IS NULL"),
+        (Bound::Excluded(_), false) => listing!("key > ?1 AND ?2 IS NULL"),
+    }
 }
 
 /// The first key after all keys with this prefix, if there is one.

@@ -134,3 +134,36 @@ fn a_prefix_ends_before_the_next_one() {
     assert_eq!(end_of("node/").as_deref(), Some("node0"));
     assert_eq!(end_of(""), None);
 }
+
+/// What SQLite means to do for a listing: no key is read that is not in its range.
+#[tokio::test]
+async fn a_listing_reads_the_keys_of_its_range_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    let backend = SqliteBackend::open(&path).unwrap();
+    let connection = connect(&path).unwrap();
+    for (prefix, after, bounds) in [
+        ("user/a/", None, "(key>? AND key<?)"),
+        ("user/a/", Some("user/a/7"), "(key>? AND key<?)"),
+        ("", None, "(key>?)"),
+        ("", Some("user/a/7"), "(key>?)"),
+    ] {
+        let (from, end) = range(prefix, after);
+        let explain = format!("EXPLAIN QUERY PLAN {}", listing(&from, end.is_some()));
+        let mut statement = connection.prepare(&explain).unwrap();
+        let parameters = params![prefix, end, prefix, 0, 0, 1];
+        let plan: String = statement.query_row(parameters, |row| row.get("detail")).unwrap();
+        assert_eq!(plan, format!("SEARCH items USING PRIMARY KEY {bounds}"), "{prefix:?} after {after:?}");
+    }
+    backend.close().await;
+}
+
+#[test]
+fn a_page_begins_after_the_last_key_or_at_the_prefix() {
+    let end = Some("user/b0".to_owned());
+    assert_eq!(range("user/b/", None), (Bound::Included("user/b/"), end.clone()));
+    assert_eq!(range("user/b/", Some("user/b/1")), (Bound::Excluded("user/b/1"), end.clone()));
+    // One that stands before all keys of the prefix leaves none of them out.
+    assert_eq!(range("user/b/", Some("user/a/1")), (Bound::Included("user/b/"), end));
+    assert_eq!(range("", Some("a")), (Bound::Excluded("a"), None));
+}
