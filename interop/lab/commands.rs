@@ -125,13 +125,14 @@ fn logins_are_measured_by_way_and_sessions_beside_them() {
     let report = json(&ok(lab(&[&arguments[..], &few].concat())));
     let rows = report["rows"].as_array().unwrap();
     let names: Vec<&str> = rows.iter().map(|row| row["what"].as_str().unwrap()).collect();
-    assert_eq!(names[..4], ["password", "passkey", "single sign-on", "host's renewal"], "{report}");
-    for row in &rows[..4] {
+    let ways = ["password", "passkey", "single sign-on", "session's certificate", "host's renewal"];
+    assert_eq!(names[..5], ways, "{report}");
+    for row in &rows[..5] {
         for name in ["authority ms", "a second here", "p50 ms", "p99 ms", "peak MiB"] {
             assert!(figure(row, name).is_some_and(|value| value > 0.0), "{name}: {row}");
         }
     }
-    assert!(names[4] == "session, no logins" && names[6] == "session, 1000 wrong at once", "{report}");
+    assert!(names[5] == "session, no logins" && names[7] == "session, 1000 wrong at once", "{report}");
     let aims = report["aims"].as_array().unwrap();
     let memory = aims.iter().find(|aim| aim["what"].as_str().unwrap().contains("while flooded")).unwrap();
     assert_eq!(memory["reached"], true, "{report}");

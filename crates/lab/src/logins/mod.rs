@@ -5,6 +5,7 @@
 //! identity provider. So nothing but the authority's work is in its figures, and a rate for a core is what a core of an authority
 //! does, whatever the clients of this machine take besides.
 
+mod calls;
 mod press;
 mod provider;
 mod stage;
@@ -30,7 +31,7 @@ use crate::LabError;
 use crate::sessions::{Dial, Login};
 
 /// What is measured by itself, in this order.
-const WAYS: &[Way] = &[Way::Password, Way::Passkey, Way::SingleSignOn, Way::Renewal];
+const WAYS: &[Way] = &[Way::Password, Way::Passkey, Way::SingleSignOn, Way::SessionCertificate, Way::Renewal];
 /// Before each is measured: what is made once is made, and counts of the minute are of another one.
 const WARM_UP: Duration = Duration::from_millis(300);
 /// Wrong passwords at a time while sessions connect.
@@ -41,6 +42,7 @@ const CALLS_OF_PAGES: f64 = 6000.0;
 /// What is aimed at.
 const PASSKEY_MILLISECONDS: f64 = 1.0;
 const PASSKEYS_A_SECOND: f64 = 1000.0;
+const CERTIFICATE_MILLISECONDS: f64 = 0.5;
 const SESSIONS_SLOWER: f64 = 1.1;
 
 /// What to measure.
@@ -128,6 +130,14 @@ pub fn run(
                 "ms",
             ));
             aims.push(Aim::at_least("passkey logins a core", cost.a_core(), PASSKEYS_A_SECOND, "a second"));
+        }
+        if *way == Way::SessionCertificate {
+            aims.push(Aim::at_most(
+                "processor time of the authority, session's certificate",
+                cost.each,
+                CERTIFICATE_MILLISECONDS,
+                "ms",
+            ));
         }
         parts.push(cost.parts(*way));
         rows.push(cost.row(*way));

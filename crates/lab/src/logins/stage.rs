@@ -11,9 +11,10 @@ use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_ca::{Trust, TrustBundle};
 use sallyport_sal::Suite;
 use sallyport_testing::authenticator::Authenticator;
-use sallyport_testing::{CLUSTER, Testbed};
+use sallyport_testing::{CLUSTER, NODE, Testbed};
 use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::login_client::LoginClient;
+use sallyport_wire::v1::session_factors_client::SessionFactorsClient;
 use sallyport_wire::v1::web_client::WebClient;
 use sallyport_wire::{alpn, v1};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -24,6 +25,7 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tonic::transport::{Channel, Endpoint};
 
+use super::calls::{Keys, Program, by_passkey};
 use super::provider::Provider;
 use crate::LabError;
 
@@ -34,9 +36,14 @@ pub(super) const AUTH: &str =
     "  authentication:\n    webauthn:\n      rp_id: lab.test\n      origins: [https://lab.test]\n";
 /// The connector of single sign-on.
 pub(super) const CONNECTOR: &str = "lab";
+/// The role of those who prove a factor for a session, and what that is with: everything that is served.
+const PROVING: &str = "proving";
+const PROVING_ROLE: &str = "kind: role\nversion: v1\nmetadata:\n  name: proving\nspec:\n  allow:\n    logins: [guest]\n    node_labels: {'*': '*'}\n  \
+                            options: {require_session_mfa: yes, session_mfa_ttl: 30m}\n";
 /// Of everyone who has one.
 pub(super) const PASSWORD: &str = "correct horse battery staple";
-/// The role of those who come by single sign-on.
+/// The role of those who log in and do no more.
+const ROLE_NAME: &str = "guests";
 const ROLE: &str =
     "kind: role\nversion: v1\nmetadata:\n  name: guests\nspec:\n  allow:\n    logins: [guest]\n";
 
@@ -54,18 +61,6 @@ pub(super) struct Size {
     pub(super) proxies: usize,
 }
 
-/// A program at an address, and the browser beside it.
-pub(super) struct Program {
-    channel: Channel,
-    pub(super) address: String,
-}
-
-impl Program {
-    pub(super) fn login(&self) -> LoginClient<Channel> {
-        LoginClient::new(self.channel.clone())
-    }
-}
-
 /// A proxy that the lab stands for.
 pub(super) struct Proxy {
     pub(super) channel: Channel,
@@ -79,10 +74,12 @@ impl Proxy {
     }
 }
 
-/// Keys that are certified: made once, since it is the authority that is measured.
-pub(super) struct Keys {
-    pub(super) ssh: String,
-    pub(super) tls: Vec<u8>,
+/// Someone who has proven a factor for a session.
+pub(super) struct Proven {
+    /// As the person's login.
+    pub(super) channel: Channel,
+    /// What the certificates for that session are asked for with.
+    pub(super) request: v1::CertifySessionRequest,
 }
 
 /// Several, of which each is used in its turn.
@@ -118,6 +115,8 @@ pub(super) struct Stage {
     pub(super) passkeys: InTurn<TurnMutex<Authenticator>>,
     /// Who comes by single sign-on.
     pub(super) persons: InTurn<String>,
+    /// People who have proven a factor for a session.
+    pub(super) proven: InTurn<Proven>,
     pub(super) provider: Provider,
     nobodies: AtomicUsize,
 }
@@ -181,6 +180,32 @@ impl Authority {
         Ok(programs)
     }
 
+    /// As a member of the cluster, by its certificate.
+    async fn member(
+        &self,
+        from: Ipv4Addr,
+        bundle: Option<v1::TrustBundle>,
+        certificate: &str,
+        key: &TlsKey,
+    ) -> Result<Channel, LabError> {
+        let bundle = bundle.unwrap_or_default();
+        let trust = Trust::from_bundle(&TrustBundle {
+            cluster: CLUSTER.to_owned(),
+            user_ssh_keys: bundle.user_ssh_keys,
+            host_ssh_keys: bundle.host_ssh_keys,
+            user_tls_certificates: bundle.user_tls_certificates,
+            host_tls_certificates: bundle.host_tls_certificates,
+            recording_key: bundle.recording_key.to_vec(),
+            ..TrustBundle::default()
+        })
+        .map_err(LabError::of_connection)?;
+        let identity = (certificate, key.pkcs8_pem());
+        let config = sallyport_ca::tls::client_config(&trust, Some((identity.0, &identity.1)), &[alpn::AUTH]);
+        let cluster = ClusterName::new(CLUSTER).map_err(LabError::of_connection)?;
+        let server = sallyport_ca::server_name(HostRole::Auth, &cluster);
+        self.connect(from, config.map_err(LabError::of_connection)?, &server).await
+    }
+
     async fn join(&self, token: String, number: usize) -> Result<Proxy, LabError> {
         let name = format!("pages-{number}");
         let ssh = SshKeyPair::generate(Suite::BalancedV1, &name).map_err(LabError::of_connection)?;
@@ -195,23 +220,7 @@ impl Authority {
         };
         let mut login = LoginClient::new(self.stranger(address(number)).await?);
         let issued = login.join(request).await.map_err(answered("joining as a proxy"))?.into_inner();
-        let bundle = issued.trust.unwrap_or_default();
-        let trust = Trust::from_bundle(&TrustBundle {
-            cluster: CLUSTER.to_owned(),
-            user_ssh_keys: bundle.user_ssh_keys,
-            host_ssh_keys: bundle.host_ssh_keys,
-            user_tls_certificates: bundle.user_tls_certificates,
-            host_tls_certificates: bundle.host_tls_certificates,
-            recording_key: bundle.recording_key.to_vec(),
-            ..TrustBundle::default()
-        })
-        .map_err(LabError::of_connection)?;
-        let identity = (issued.tls_certificate_pem.as_str(), tls.pkcs8_pem().to_string());
-        let config = sallyport_ca::tls::client_config(&trust, Some((identity.0, &identity.1)), &[alpn::AUTH]);
-        let cluster = ClusterName::new(CLUSTER).map_err(LabError::of_connection)?;
-        let server = sallyport_ca::server_name(HostRole::Auth, &cluster);
-        let channel =
-            self.connect(address(number), config.map_err(LabError::of_connection)?, &server).await?;
+        let channel = self.member(address(number), issued.trust, &issued.tls_certificate_pem, &tls).await?;
         Ok(Proxy { channel, ssh_public: ssh.public_line().to_owned(), tls_public: tls.spki_der().to_vec() })
     }
 }
@@ -238,7 +247,7 @@ impl Stage {
         let programs = authority.programs(0, size.addresses).await?;
         let attackers = authority.programs(ATTACKERS, size.addresses).await?;
         let provider = Provider::start(testbed.directory()).await?;
-        for yaml in [ROLE.to_owned(), provider.document(CONNECTOR, ORIGIN)] {
+        for yaml in [ROLE.to_owned(), PROVING_ROLE.to_owned(), provider.document(CONNECTOR, ORIGIN)] {
             let create = v1::CreateResourceRequest { yaml, replace: true };
             admin.create_resource(create).await.map_err(answered("making a role or a connector"))?;
         }
@@ -248,18 +257,38 @@ impl Stage {
         let (mut passwords, mut passkeys) = (Vec::new(), Vec::new());
         for number in 0..size.people {
             let name = format!("with-password-{number}");
-            let token = invited(&mut admin, &name).await?;
+            let token = invited(&mut admin, &name, ROLE_NAME).await?;
             let finish = v1::FinishInviteRequest { token, password: PASSWORD.to_owned(), otp: String::new() };
             programs.next().login().finish_invite(finish).await.map_err(answered("setting a password"))?;
             passwords.push(name);
-            let token = invited(&mut admin, &format!("with-passkey-{number}")).await?;
+            let token = invited(&mut admin, &format!("with-passkey-{number}"), ROLE_NAME).await?;
             passkeys.push(TurnMutex::new(passkey(proxies.next().pages(), token).await?));
+        }
+        let keys = Keys { ssh: ssh.public_line().to_owned(), tls: tls.spki_der().to_vec() };
+        let mut proven = Vec::new();
+        for number in 0..size.people.div_ceil(4) {
+            let token = invited(&mut admin, &format!("with-proof-{number}"), PROVING).await?;
+            let mut authenticator = passkey(proxies.next().pages(), token).await?;
+            let pages = proxies.next().pages();
+            let program = programs.next();
+            let login = by_passkey(program, pages.clone(), &mut authenticator, &keys).await;
+            let login = login.map_err(answered("logging in"))?;
+            let channel =
+                authority.member(address(number), login.trust, &login.tls_certificate_pem, &tls).await?;
+            let challenge = prove(&channel, pages, &program.address, &mut authenticator).await?;
+            let request = v1::CertifySessionRequest {
+                challenge,
+                ssh_certificate: login.ssh_certificate,
+                tls_certificate_pem: login.tls_certificate_pem,
+            };
+            proven.push(Proven { channel, request });
         }
         Ok(Self {
             programs,
+            proven: InTurn::of(proven)?,
             attackers: InTurn::of(attackers)?,
             proxies,
-            keys: Keys { ssh: ssh.public_line().to_owned(), tls: tls.spki_der().to_vec() },
+            keys,
             passwords: InTurn::of(passwords)?,
             passkeys: InTurn::of(passkeys)?,
             persons: InTurn::of((0..size.people).map(|number| format!("person-{number}")).collect())?,
@@ -288,11 +317,38 @@ async fn passkey(mut web: WebClient<Channel>, token: String) -> Result<Authentic
     Ok(authenticator)
 }
 
-async fn invited(admin: &mut AdminClient<Channel>, name: &str) -> Result<String, LabError> {
-    let create = v1::CreateUserRequest {
-        name: name.to_owned(),
-        roles: vec!["guests".to_owned()],
+/// Proves a passkey for a session with the node, and gives the challenge that it was proven by.
+async fn prove(
+    channel: &Channel,
+    mut pages: WebClient<Channel>,
+    address: &str,
+    authenticator: &mut Authenticator,
+) -> Result<String, LabError> {
+    let failed = || answered("proving a factor for a session");
+    let target = v1::SessionTarget {
+        kind: "node".to_owned(),
+        resource: NODE.to_owned(),
+        account: "guest".to_owned(),
         ..Default::default()
     };
+    let wanted = v1::BeginSessionFactorRequest {
+        targets: vec![target],
+        host_name: "lab".to_owned(),
+        ..Default::default()
+    };
+    let asked =
+        SessionFactorsClient::new(channel.clone()).begin(wanted).await.map_err(failed())?.into_inner();
+    let id = asked.page.unwrap_or_default().challenge;
+    let begin = v1::WebBeginPasskeyRequest { id: id.clone(), address: address.to_owned(), code: asked.code };
+    let options = pages.begin_approval_passkey(begin).await.map_err(failed())?.into_inner();
+    let response_json = authenticator.get(&options.options_json);
+    let finish = v1::WebFinishPasskeyRequest { id: id.clone(), address: address.to_owned(), response_json };
+    pages.finish_approval_passkey(finish).await.map_err(failed())?;
+    Ok(id)
+}
+
+async fn invited(admin: &mut AdminClient<Channel>, name: &str, role: &str) -> Result<String, LabError> {
+    let create =
+        v1::CreateUserRequest { name: name.to_owned(), roles: vec![role.to_owned()], ..Default::default() };
     Ok(admin.create_user(create).await.map_err(answered("making a user"))?.into_inner().token)
 }

@@ -2,19 +2,15 @@
 
 use std::time::Duration;
 
-use sallyport_sal::hash;
 use sallyport_wire::v1;
 use sallyport_wire::v1::fleet_client::FleetClient;
+use sallyport_wire::v1::session_factors_client::SessionFactorsClient;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-use super::stage::{CONNECTOR, ORIGIN, PASSWORD, Program, Stage};
+use super::calls::{begin, by_passkey, finish, member};
+use super::stage::{CONNECTOR, ORIGIN, PASSWORD, Stage};
 use crate::LabError;
-
-/// What a program keeps to itself until its login is proven (RFC 7636 §4.1).
-const VERIFIER: &str = "a-verifier-of-forty-three-characters-or-more";
-/// Where a program awaits its browser. Nothing listens there: the lab reads the address itself.
-const PORT: u32 = 45_678;
 
 /// How a login is proven, and what else makes certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +23,8 @@ pub(super) enum Way {
     Passkey,
     /// An identity provider's answer: four calls, and one of the authority's to the provider.
     SingleSignOn,
+    /// Certificates of a minute that say what was proven for a session.
+    SessionCertificate,
     /// New certificates for a host.
     Renewal,
 }
@@ -38,6 +36,7 @@ impl Way {
             Self::WrongPassword => "wrong password",
             Self::Passkey => "passkey",
             Self::SingleSignOn => "single sign-on",
+            Self::SessionCertificate => "session's certificate",
             Self::Renewal => "host's renewal",
         }
     }
@@ -51,6 +50,7 @@ pub(super) async fn once(stage: &Stage, way: Way) -> Result<Option<Duration>, La
         Way::WrongPassword => wrong_password(stage).await,
         Way::Passkey => passkey(stage).await,
         Way::SingleSignOn => single_sign_on(stage).await,
+        Way::SessionCertificate => session_certificate(stage).await,
         Way::Renewal => renewal(stage).await,
     };
     match done {
@@ -91,49 +91,16 @@ async fn wrong_password(stage: &Stage) -> Result<(), Status> {
     }
 }
 
-async fn begin(stage: &Stage, program: &Program) -> Result<String, Status> {
-    let request = v1::BeginBrowserLoginRequest {
-        ssh_public_key: stage.keys.ssh.clone(),
-        tls_public_key: stage.keys.tls.clone().into(),
-        ttl_seconds: 0,
-        code_challenge: hash::sha256(VERIFIER.as_bytes()).to_vec().into(),
-        redirect_port: PORT,
-        host_name: "lab".to_owned(),
-        device: None,
-    };
-    let begun = program.login().begin_browser_login(request).await?;
-    Ok(begun.into_inner().page.unwrap_or_default().challenge)
-}
-
-async fn finish(program: &Program, challenge: String, redirect: &str) -> Result<(), Status> {
-    let request = v1::FinishBrowserLoginRequest {
-        challenge,
-        code: member(redirect, "code"),
-        code_verifier: VERIFIER.to_owned(),
-        cancel: false,
-    };
-    program.login().finish_browser_login(request).await.map(drop)
-}
-
 async fn passkey(stage: &Stage) -> Result<(), Status> {
-    let program = stage.programs.next();
-    let (id, address) = (begin(stage, program).await?, program.address.clone());
-    let mut web = stage.proxies.next().pages();
-    let request =
-        v1::WebBeginPasskeyRequest { id: id.clone(), address: address.clone(), code: String::new() };
-    let asked = web.begin_login_passkey(request).await?.into_inner();
     // A passkey counts its uses, so that its answers have to arrive in their order.
     let mut authenticator = stage.passkeys.next().lock().await;
-    let response_json = authenticator.get(&asked.options_json);
-    let request = v1::WebFinishPasskeyRequest { id: id.clone(), address, response_json };
-    let proven = web.finish_login_passkey(request).await?.into_inner();
-    drop(authenticator);
-    finish(program, id, &proven.redirect).await
+    let (program, pages) = (stage.programs.next(), stage.proxies.next().pages());
+    by_passkey(program, pages, &mut authenticator, &stage.keys).await.map(drop)
 }
 
 async fn single_sign_on(stage: &Stage) -> Result<(), Status> {
     let program = stage.programs.next();
-    let (id, address) = (begin(stage, program).await?, program.address.clone());
+    let (id, address) = (begin(program, &stage.keys).await?, program.address.clone());
     let mut web = stage.proxies.next().pages();
     let request = v1::WebBeginSsoRequest {
         id: id.clone(),
@@ -154,7 +121,12 @@ async fn single_sign_on(stage: &Stage) -> Result<(), Status> {
         connector: CONNECTOR.to_owned(),
     };
     let proven = web.finish_login_sso(request).await?.into_inner();
-    finish(program, id, &proven.redirect).await
+    finish(program, id, &proven.redirect).await.map(drop)
+}
+
+async fn session_certificate(stage: &Stage) -> Result<(), Status> {
+    let person = stage.proven.next();
+    SessionFactorsClient::new(person.channel.clone()).certify(person.request.clone()).await.map(drop)
 }
 
 async fn renewal(stage: &Stage) -> Result<(), Status> {
@@ -165,23 +137,4 @@ async fn renewal(stage: &Stage) -> Result<(), Status> {
         public_names: Vec::new(),
     };
     FleetClient::new(proxy.channel.clone()).renew_host(request).await.map(drop)
-}
-
-/// A member of an address's query, whose values here have nothing to decode.
-fn member(address: &str, name: &str) -> String {
-    let query = address.split_once('?').map_or("", |(_, query)| query);
-    let found = query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name);
-    found.map(|(_, value)| value.to_owned()).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn members_of_addresses_are_found() {
-        assert_eq!(member("http://127.0.0.1:1/callback?code=a-b_c&state=d", "code"), "a-b_c");
-        assert_eq!(member("http://127.0.0.1:1/callback?code=a&state=d", "state"), "d");
-        assert_eq!(member("http://127.0.0.1:1/callback", "code"), "");
-    }
 }
