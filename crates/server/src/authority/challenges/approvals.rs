@@ -191,7 +191,7 @@ impl Challenges {
         self.factors.party()?;
         let (mut stored, user) = self.approval(browser, id, now).await?;
         Self::is_pending(&stored)?;
-        let pending = self.take_ceremony(&mut stored, now).await?;
+        let pending = Self::take_ceremony(&mut stored)?;
         let handle = self.factors.handle(&user, now).await?;
         let ceremony = Ceremony::StepUp;
         let Checked { whose, outcome } =

@@ -79,7 +79,7 @@ impl Challenges {
         self.factors.party()?;
         let (mut stored, user, name) = self.enrolment(browser, id, now).await?;
         Self::is_pending(&stored)?;
-        let pending = self.take_ceremony(&mut stored, now).await?;
+        let pending = Self::take_ceremony(&mut stored)?;
         let credential = match self.check_new_passkey(pending, &user, &name, response, now).await? {
             Ok(credential) => credential,
             Err(error) => {

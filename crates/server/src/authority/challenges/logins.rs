@@ -136,7 +136,7 @@ impl Challenges {
         let mut stored = self.at(&browser.caller, id, now).await?;
         asked(&stored)?;
         Self::is_pending(&stored)?;
-        let pending = self.take_ceremony(&mut stored, now).await?;
+        let pending = Self::take_ceremony(&mut stored)?;
         let checked = self.check_passkey(pending, Ceremony::Login, None, response, now).await?;
         let (authentication, name, factor) = match checked {
             Checked { whose: Some((name, factor)), outcome: Ok(authentication) } => {

@@ -39,20 +39,14 @@ impl Challenges {
         Ok(v1::WebPublicKey { options_json: options_json(options)? })
     }
 
-    /// Gives out the ceremony that was begun, and forgets it in the same step: whatever comes of the response, it is over.
-    pub(super) async fn take_ceremony(
-        &self,
-        stored: &mut Stored<ChallengeRecord>,
-        now: OffsetDateTime,
-    ) -> Result<Pending, Status> {
-        let mut next = stored.value.clone();
-        let Some(ceremony) = next.ceremony.take() else {
-            return Err(Status::failed_precondition(
+    /// Takes the ceremony that was begun out of a challenge that was read. What comes of the response is written over that revision,
+    /// without the ceremony: one response alone is taken, and a wrong one ends the ceremony as well.
+    pub(super) fn take_ceremony(stored: &mut Stored<ChallengeRecord>) -> Result<Pending, Status> {
+        let ceremony = stored.value.ceremony.take().ok_or_else(|| {
+            Status::failed_precondition(
                 "no passkey is asked for at this moment, or its answer was given already; try again",
-            ));
-        };
-        stored.revision = self.write(stored, &next, Vec::new(), now).await?;
-        stored.value = next;
+            )
+        })?;
         ceremony.begun()
     }
 
