@@ -124,7 +124,7 @@ impl Guarded {
         Ok(())
     }
 
-    /// Of the login that has it proven: one that is not asks nobody, and fails.
+    /// Of the login that has it proven: one that is not asks no person, and fails.
     pub(super) fn proven(&self, testbed: &Testbed, arguments: &[&str]) -> Command {
         let mut command = testbed.cluster.client_of(&self.home(), arguments);
         command.env(NOBODY.0, NOBODY.1);

@@ -65,7 +65,7 @@ async fn load(store: &Store) -> Result<ClusterCache, ServerError> {
     }
     let connectors =
         store.list::<ConnectorRecord>(None, 1, now).await.map_err(|error| failed(error.into()))?;
-    // Whoever was let in goes on under a rule that is none any more, and locks and roles count: it stands in the way of logins alone.
+    // Logins that are open go on under a rule that is none any more, and locks and roles count: it stands in the way of new logins alone.
     let kept = every::<LoginRuleRecord>(store, now).await.map_err(|error| failed(error.into()))?;
     let login_rules = LoginRules::kept(kept.into_iter().map(|stored| (stored.name, stored.value.yaml)));
     for broken in login_rules.broken() {

@@ -53,7 +53,7 @@ pub(crate) async fn waiting(
     Ok((steps, events))
 }
 
-/// Steps that take a user off the tokens for devices, and the names of those that are good no more: one for every user is nobody's.
+/// Steps that take a user off the tokens for devices, and the names of those that are good no more: one for every user is no user's own.
 pub(crate) async fn tokens_of(
     store: &Store,
     user: &UserName,

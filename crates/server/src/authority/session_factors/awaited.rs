@@ -12,7 +12,7 @@ struct Waits {
     left: u64,
 }
 
-/// Which challenges programs wait for here, by their keys. One stays until it is seen that nobody comes back.
+/// Which challenges programs wait for here, by their keys. One stays until it is seen that no program comes back.
 #[derive(Debug, Default)]
 pub(super) struct Awaited(Mutex<HashMap<String, Waits>>);
 
@@ -33,7 +33,7 @@ impl Awaited {
         Some(waits.left)
     }
 
-    /// Whether nobody has come since. Then it is forgotten.
+    /// Whether no program has come since. Then it is forgotten.
     pub(super) fn is_gone(&self, key: &str, left: u64) -> bool {
         let mut all = self.0.lock();
         let is_gone = all.get(key).is_some_and(|waits| waits.calls == 0 && waits.left == left);
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_is_gone_when_the_last_has_left_and_nobody_has_come_since() {
+    fn one_is_gone_when_the_last_has_left_and_no_program_has_come_since() {
         let awaited = Awaited::default();
         awaited.comes("one");
         awaited.comes("one");

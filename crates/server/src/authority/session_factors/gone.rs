@@ -69,7 +69,7 @@ impl SessionFactors {
         self.stands(caller, user, id).await
     }
 
-    /// Ends a challenge that nobody waits for any more. It is no refusal: the next session asks anew.
+    /// Ends a challenge that no program waits for any more. It is no refusal: the next session asks anew.
     async fn withdraw(&self, caller: &Caller, user: &Identity, id: &str) -> Result<(), Status> {
         let own = own_of(user)?;
         loop {

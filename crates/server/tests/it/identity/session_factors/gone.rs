@@ -4,7 +4,7 @@ use super::*;
 
 /// Whether it was ended with Ctrl-C or with its machine: nothing is left that could be proven, and the next session asks anew.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_waits_for_any_more_is_proven_by_nobody() {
+async fn what_no_program_waits_for_any_more_is_proven_by_no_page() {
     let (cluster, alice) = scene("require_session_mfa: yes").await;
     let bench = Bench::at(&cluster).await;
     agent_of(&cluster).await;

@@ -97,7 +97,7 @@ async fn a_page_names_every_session_that_it_grants() {
         .await;
         targets.push(to("app", &name, "", ""));
     }
-    // What anybody may write into the name of an account, where the database is not said, steers nothing at the page.
+    // What any client may write into the name of an account, where the database is not said, steers nothing at the page.
     targets.push(to("db", "shop", "app\u{202e}\u{1b}[2J", ""));
     let asked = bench.ask(&alice, wanted(&targets)).await;
     let id = asked.page.unwrap().challenge;
