@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use time::OffsetDateTime;
+
 use super::decidable::{Decidable, Seeker, show_factor};
 use super::engine::{Combination, Policies, Question};
 use super::explaining::{show_span, unfit_labels};
@@ -10,7 +12,7 @@ use crate::factor::SessionTarget;
 use crate::limits::Limits;
 use crate::node::SshOptions;
 use crate::role::{LoginMatcher, Role, TraitRef};
-use crate::{Identity, Kind, Lock, Login, Node, NodeKind, Principal, Traits};
+use crate::{Identity, Kind, Lock, Login, Node, NodeKind, Permit, Principal, RecordAt, Traits};
 
 impl Decidable for Node {
     fn act(&self, login: &Login) -> String {
@@ -117,6 +119,26 @@ impl Policies {
         let combination = self.combination(roles);
         let seeker = Seeker { policies: self, combination: &combination, user: name, traits };
         seeker.logins(node, &candidates(&combination, traits))
+    }
+
+    /// Whether sessions of this identity on a registered server are recorded at the proxy. The login is not asked: inside SSH that
+    /// passes through it could be another one. One that roles give the user and that is refused now, for want of a trusted device, of a
+    /// pin or by a lock, could be that other one as well, and is refused where the proxy looks into the session.
+    #[must_use]
+    pub fn records_at_proxy(
+        &self,
+        identity: &Identity,
+        node: &Node,
+        permit: &Permit,
+        locks: &[Lock],
+        now: OffsetDateTime,
+    ) -> bool {
+        let there = |permit: &Permit| permit.limits().recording.at == RecordAt::Proxy;
+        matches!(node.kind, NodeKind::OpenSsh(_))
+            && (there(permit)
+                || self.logins_on(identity, node).iter().any(|login| {
+                    self.decide(identity, node, login, locks, now).map_or(true, |permit| there(&permit))
+                }))
     }
 
     /// The nodes that this identity may log in to at all, each with the logins. Nodes that agree in the labels which

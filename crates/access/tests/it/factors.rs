@@ -121,6 +121,7 @@ fn a_way_to_a_registered_server_is_for_any_login_there() {
         ),
         on("prod", "admin", "prod", "require_session_mfa: hardware"),
         on("recorded", "log", "test", "session_recording: proxy"),
+        on("kept", "kept", "test", "session_recording: proxy, device_trust: required"),
     ];
     let policies = Policies::compile_with(&roles, SessionPolicy::default()).unwrap();
     let server = Node {
@@ -140,6 +141,14 @@ fn a_way_to_a_registered_server_is_for_any_login_there() {
         alice.device = trusted.then(|| Device { id: DeviceId::new(), custody: DeviceCustody::File });
         policies.decide(&alice, node, login, &[], now())
     };
+    // A login that is recorded at the proxy and wants a device: who asks for another is recorded as well, with the device or without.
+    for trusted in [true, false] {
+        let mut alice = user("u", &["web", "kept"], &[]);
+        alice.device = trusted.then(|| Device { id: DeviceId::new(), custody: DeviceCustody::File });
+        let permit = policies.decide(&alice, &server, &login, &[], now()).unwrap();
+        assert!(policies.records_at_proxy(&alice, &server, &permit, &[], now()), "trusted: {trusted}");
+        assert!(!policies.records_at_proxy(&alice, &own, &permit, &[], now()), "a node records by itself");
+    }
     let both = &["web", "root", "prod"][..];
     for login in [&login, &other] {
         let permit = decide(both, &server, login, true).unwrap();

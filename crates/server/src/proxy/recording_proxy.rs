@@ -13,9 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use metrics::{counter, histogram};
 use parking_lot::Mutex;
-use sallyport_access::{
-    HostId, Identity, Login, Node, NodeKind, OpenSshServer, Permit, RecordAt, ServerTrust,
-};
+use sallyport_access::{HostId, Identity, Login, Node, OpenSshServer, Permit, ServerTrust};
 use sallyport_audit::recording::Recorders;
 use sallyport_audit::{Code, Event, Sink};
 use sallyport_ca::CaError;
@@ -153,18 +151,9 @@ impl std::fmt::Debug for RecordingProxy {
     }
 }
 
-/// Whether sessions of this user on this server are recorded here. The login is not asked: inside SSH that passes
-/// through it could be another one.
+/// Whether sessions of this user on this server are recorded here.
 pub(crate) fn records_here(view: &ClusterCache, identity: &Identity, node: &Node, permit: &Permit) -> bool {
-    if !matches!(node.kind, NodeKind::OpenSsh(_)) {
-        return false;
-    }
-    let here = |permit: &Permit| permit.limits().recording.at == RecordAt::Proxy;
-    let (policies, locks, now) = (view.policies(), view.locks(), OffsetDateTime::now_utc());
-    here(permit)
-        || policies.logins_on(identity, node).iter().any(|login| {
-            policies.decide(identity, node, login, &locks, now).is_ok_and(|permit| here(&permit))
-        })
+    view.policies().records_at_proxy(identity, node, permit, &view.locks(), OffsetDateTime::now_utc())
 }
 
 impl RecordingProxy {
