@@ -43,7 +43,9 @@ pub(super) async fn converse(
         if asked.state == "none" {
             return Ok((Ended::Proven(None), targets));
         }
-        let question = Question::of(&asked, what.to_owned(), authority.proxy())?;
+        let mut question = Question::of(&asked, what.to_owned(), authority.proxy())?;
+        // A code that is typed is for all of them, those that have joined a question before included: it names them.
+        question.names(&targets);
         if !asker.can_ask() {
             return Err(Error::NoOneToAsk);
         }

@@ -146,7 +146,12 @@ impl Asking {
                 self.kept.lock().retain(|_, kept| kept.challenge != question.challenge);
                 Answered::Done
             }
-            Err(status) if matches!(status.code(), Code::PermissionDenied | Code::InvalidArgument) => {
+            Err(status)
+                if matches!(
+                    status.code(),
+                    Code::PermissionDenied | Code::InvalidArgument | Code::FailedPrecondition | Code::Aborted
+                ) =>
+            {
                 let why = if status.message().is_empty() { WRONG } else { status.message() };
                 Answered::Again(format!("{why}\n{}", question.words))
             }

@@ -198,10 +198,7 @@ impl Challenges {
                 "too many failed attempts from this address; try again in 15 minutes",
             ));
         }
-        let found = self.store.get::<ChallengeRecord>(&hash_of(id), now).await;
-        let found = found.map_err(|error| storage(&error))?;
-        // The store may still have one whose time is over.
-        if let Some(stored) = found.filter(|stored| stored.value.is_open(now)) {
+        if let Some(stored) = self.open_by(&hash_of(id), now).await? {
             return Ok(stored);
         }
         if let Some(address) = caller.address() {
@@ -213,6 +210,17 @@ impl Challenges {
         let event = caller.event(Code::ChallengeRefused).message("not known, or over");
         self.journal.note_caused(caller, event, "").await?;
         Err(status)
+    }
+
+    /// A challenge by its key, where it is not over.
+    pub(crate) async fn open_by(
+        &self,
+        key: &str,
+        now: OffsetDateTime,
+    ) -> Result<Option<Stored<ChallengeRecord>>, Status> {
+        let found = self.store.get::<ChallengeRecord>(key, now).await.map_err(|error| storage(&error))?;
+        // The store may still have one whose time is over.
+        Ok(found.filter(|stored| stored.value.is_open(now)))
     }
 
     /// Replaces a challenge if it is still as it was read, with other steps; gives its new revision.

@@ -23,7 +23,6 @@ const COMES_BACK: Duration = Duration::from_secs(5);
 struct Waiter {
     factors: Arc<SessionFactors>,
     caller: Caller,
-    user: Identity,
     id: String,
 }
 
@@ -33,7 +32,6 @@ impl Drop for Waiter {
         let Some(left) = self.factors.awaited.leaves(&key) else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (factors, caller) = (Arc::clone(&self.factors), self.caller.clone());
-        let (user, id) = (self.user.clone(), std::mem::take(&mut self.id));
         runtime.spawn(async move {
             tokio::select! {
                 () = tokio::time::sleep(COMES_BACK) => {}
@@ -41,7 +39,7 @@ impl Drop for Waiter {
                 () = factors.challenges.stop.cancelled() => return,
             }
             if factors.awaited.is_gone(&key, left)
-                && let Err(status) = factors.withdraw(&caller, &user, &id).await
+                && let Err(status) = factors.withdraw(&caller, &key).await
             {
                 debug!(%status, "a challenge whose program has gone was not ended");
             }
@@ -60,21 +58,17 @@ impl SessionFactors {
         // Whose it is, before anything is kept of it.
         self.asked(caller, &own_of(user)?, id, OffsetDateTime::now_utc()).await?;
         self.awaited.comes(&hash_of(id));
-        let _waiter = Waiter {
-            factors: Arc::clone(self),
-            caller: caller.clone(),
-            user: user.clone(),
-            id: id.to_owned(),
-        };
+        let _waiter = Waiter { factors: Arc::clone(self), caller: caller.clone(), id: id.to_owned() };
         self.stands(caller, user, id).await
     }
 
-    /// Ends a challenge that no program waits for any more. It is no refusal: the next session asks anew.
-    async fn withdraw(&self, caller: &Caller, user: &Identity, id: &str) -> Result<(), Status> {
-        let own = own_of(user)?;
+    /// Ends a challenge that no program waits for any more, which is the caller's as was seen when the last one came to wait. It is no
+    /// refusal: the next session asks anew. No client is behind this: a challenge that is over by now is no guess of one's, and an
+    /// address that is barred bars nothing here.
+    async fn withdraw(&self, caller: &Caller, key: &str) -> Result<(), Status> {
         loop {
             let now = OffsetDateTime::now_utc();
-            let stored = self.asked(caller, &own, id, now).await?;
+            let Some(stored) = self.challenges.open_by(key, now).await? else { return Ok(()) };
             if stored.value.state != State::Pending {
                 return Ok(());
             }

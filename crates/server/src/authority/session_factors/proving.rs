@@ -14,6 +14,9 @@ use crate::authority::challenges::kept::Challenges;
 use crate::authority::challenges::records::{NamedTarget, SessionsAsked};
 use crate::authority::session_factors::asked::{Asker, MOST_TARGETS, SessionFactors, state_of};
 
+/// How often a code is held against a challenge that others change at the same moment.
+const TRIES: usize = 3;
+
 /// Which proofs serve sessions of one login, from one place: what they rest on is read once, however many sessions are asked about.
 pub(super) struct Proofs<'a> {
     factors: &'a SessionFactors,
@@ -61,19 +64,28 @@ impl SessionFactors {
     ) -> Result<v1::SessionFactorState, Status> {
         let now = OffsetDateTime::now_utc();
         let (own, guesser) = (asker.own()?, asker.guesser());
-        let stored = self.asked(&guesser, &own, id, now).await?;
-        self.challenges.still_asked(&stored.value, now).await?;
-        Challenges::is_pending(&stored)?;
-        let asked = stored.value.purpose.sessions().map(|asked| self.as_shown(asker, asked, shown, now));
-        let asked = asked.transpose()?;
-        let event = |code| asker.event(code);
-        let proven =
-            self.challenges.prove_code(&guesser, event, &stored, &own.user, (otp.as_str(), asked), now);
-        proven.await.map_err(|status| match status.code() {
-            // Programs and proxies take it for a caller whose certificate is refused, and would not let the person type another code.
-            tonic::Code::Unauthenticated => Status::permission_denied(status.message()),
-            _ => status,
-        })?;
+        let mut tries = 0;
+        loop {
+            let stored = self.asked(&guesser, &own, id, now).await?;
+            self.challenges.still_asked(&stored.value, now).await?;
+            Challenges::is_pending(&stored)?;
+            let asked = stored.value.purpose.sessions().map(|asked| self.as_shown(asker, asked, shown, now));
+            let asked = asked.transpose()?;
+            let event = |code| asker.event(code);
+            let proven =
+                self.challenges.prove_code(&guesser, event, &stored, &own.user, (otp.as_str(), asked), now);
+            tries += 1;
+            match proven.await {
+                Ok(()) => break,
+                // A session joined at this moment, or a page was shown. The code is spent by what is written alone.
+                Err(status) if status.code() == tonic::Code::Aborted && tries < TRIES => {}
+                // Programs and proxies take it for a caller whose certificate is refused, and would not let the person type another code.
+                Err(status) if status.code() == tonic::Code::Unauthenticated => {
+                    return Err(Status::permission_denied(status.message()));
+                }
+                Err(status) => return Err(status),
+            }
+        }
         let stored = self.asked(&guesser, &own, id, now).await?;
         Ok(state_of(&stored.value))
     }
@@ -88,6 +100,11 @@ impl SessionFactors {
     ) -> Result<SessionsAsked, Status> {
         if asked.all {
             return Ok(asked.clone());
+        }
+        if shown.is_empty() {
+            return Err(Status::permission_denied(
+                "this program does not say which sessions it has shown you: update it, or prove the factor at the page",
+            ));
         }
         if shown.len() > MOST_TARGETS {
             return Err(Status::invalid_argument(format!(

@@ -18,6 +18,9 @@ use crate::authority::hosts::presence::KnownNode;
 use crate::authority::hosts::registry::HostRegistry;
 use crate::authority::policy::Policy;
 
+/// Longest name of an account, or of a database in its server, that a factor is asked for with.
+const NAME_BYTES: usize = 256;
+
 /// What a session would be with.
 #[derive(Debug)]
 pub(super) enum With {
@@ -127,6 +130,14 @@ impl Targets {
     ) -> Result<Option<FactorDemand>, Status> {
         let refused =
             |refusal: sallyport_access::Refusal| Status::permission_denied(refusal.public_message());
+        // People read them in questions, and they are kept with what is asked for.
+        if let Some(long) = [&asked.account, &asked.db_name].into_iter().find(|name| name.len() > NAME_BYTES)
+        {
+            return Err(Status::invalid_argument(format!(
+                "the name of an account or a database has {} bytes, and {NAME_BYTES} at most are taken where a factor is asked for",
+                long.len()
+            )));
+        }
         match with {
             With::Node(known) if asked.account == JOIN_ACCOUNT => {
                 let cache = self.policy.cache();

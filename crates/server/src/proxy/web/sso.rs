@@ -54,7 +54,9 @@ async fn begin<S: Channel>(
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Finish {
-    /// From the address of the page; empty where that is the one of every connector.
+    /// From the address of the page; empty where that is the one of every connector, and absent from a page of a proxy of the release
+    /// before.
+    #[serde(default)]
     connector: Typed<256>,
     state: Typed<4096>,
     code: Typed<4096>,
