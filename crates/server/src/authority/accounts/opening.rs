@@ -148,6 +148,11 @@ impl Accounts {
         let issued = self.certify_user(&identity, &keys.ssh, &keys.tls, ttl, now)?;
         // From here to the answer, what was proven and decided stays true: a change of it finds this login open.
         let changing = self.identities.steady().await;
+        if identity.pinned_to.is_none() && self.policy.cache().policies.login_limits(&user.roles).pin {
+            let status =
+                Status::aborted("your roles were changed at this moment; log in again: sallyport login");
+            return Err(refusal(status, "roles that pin came meanwhile"));
+        }
         let (mut steps, overtaken) = match &spends {
             Spends::Password { credential, revision, code, .. } => (
                 self.spend_password(&user.name, credential, *revision, code.as_ref(), now).await?,

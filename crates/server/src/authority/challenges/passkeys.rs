@@ -39,8 +39,9 @@ impl Challenges {
         Ok(v1::WebPublicKey { options_json: options_json(options)? })
     }
 
-    /// Takes the ceremony that was begun out of a challenge that was read. What comes of the response is written over that revision,
-    /// without the ceremony: one response alone is taken, and a wrong one ends the ceremony as well.
+    /// Takes the ceremony that was begun out of a challenge that was read. What is written of the response, whether it proves the
+    /// challenge or is wrong, is written over that revision and without the ceremony: a response is good once. One that is refused for
+    /// another reason than itself, such as an account that is gone, leaves the ceremony as it is.
     pub(super) fn take_ceremony(stored: &mut Stored<ChallengeRecord>) -> Result<Pending, Status> {
         let ceremony = stored.value.ceremony.take().ok_or_else(|| {
             Status::failed_precondition(

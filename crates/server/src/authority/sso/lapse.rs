@@ -11,6 +11,7 @@ use super::error::SsoError;
 use super::failure::Failure;
 use super::people::with_origin;
 use crate::authority::caller::Caller;
+use crate::authority::devices::voiding;
 use crate::authority::identities::origins::{PersonRecord, person_key};
 use crate::authority::records::UserRecord;
 use crate::authority::storage::storage;
@@ -89,11 +90,15 @@ impl Connectors {
         };
         let mut steps = vec![typed::delete::<UserRecord>(name.as_str(), Some(user.revision))];
         steps.extend(ended.steps);
+        let voided = voiding::all_of(&self.store, caller, name, why, now).await;
+        let voided = voided.map_err(|error| storage(&error))?;
+        steps.extend(voided.0);
         let revisions = self.store.backend().transact_urgent(steps, now).await;
         let revisions = revisions.map_err(|error| storage(&error))?;
         self.identities.remove_user(name, revisions.first().copied().unwrap_or_default());
         let mut events = vec![event];
         events.extend(ended.events);
+        events.extend(voided.1);
         self.policy.refresh_after("lock").await?;
         self.journal.record_urgent(events).await
     }

@@ -10,6 +10,7 @@ use super::connectors::Connectors;
 use super::failure::{Failure, state};
 use super::people::{Whose, told};
 use crate::authority::caller::Caller;
+use crate::authority::devices::voiding::{self, Waiting};
 use crate::authority::identities::origins::person_key;
 use crate::authority::records::UserRecord;
 
@@ -69,6 +70,10 @@ impl Connectors {
             let ended = self.logins.end_logins(caller, &name, why, now).await.map_err(Failure::State)?;
             steps.extend(ended.steps);
             events.extend(ended.events);
+            let voided = voiding::waiting(&self.store, caller, Waiting::Of(&name), why, now).await;
+            let voided = voided.map_err(|error| state(&error))?;
+            steps.extend(voided.0);
+            events.extend(voided.1);
         }
         let revisions =
             self.store.backend().transact_urgent(steps, now).await.map_err(|error| state(&error))?;

@@ -149,7 +149,7 @@ fn the_examples_of_the_guide_are_connectors() {
     for yaml in &blocks {
         drop(Connector::parse(yaml).unwrap_or_else(|errors| panic!("{errors}\n{yaml}")));
     }
-    assert_eq!(blocks.len(), 7);
+    assert_eq!(blocks.len(), 8);
     let settings = guide.split("## Settings").nth(1).unwrap();
     let hubs = guide.split("## GitHub and GitLab").nth(1).unwrap();
     for key in crate::authority::sso::hubs::KEYS.iter().flat_map(|keys| keys.iter()) {
