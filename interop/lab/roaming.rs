@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{PROGRAM, is_root, stderr, stdout, wait_for};
+use crate::support::{PROGRAM, is_root, stderr, stdout, wait_for, with_usual_signals};
 use sallyport_lab::wan::{Matrix, Settings, Wan, sites};
 use sallyport_testing::{Extras, SshRoute, Testbed};
 
@@ -70,20 +70,6 @@ impl Far {
         let matrix: Matrix = sites::matrix(&between(loss)).unwrap();
         self.wan.change(matrix);
     }
-}
-
-/// The same command, whatever signals the tests were started to ignore (nohup, a job in the background): ssh ends the
-/// one by which it jumps with a hangup.
-fn with_usual_signals(command: &Command) -> Command {
-    let mut usual = Command::new("env");
-    usual.arg("--default-signal=HUP,INT,QUIT").arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => usual.env(name, value),
-            None => usual.env_remove(name),
-        };
-    }
-    usual
 }
 
 fn ended(child: Child) -> Output {

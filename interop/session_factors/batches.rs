@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout};
 
 use super::*;
-use crate::support::{free_port, lines_of, wait_for};
+use crate::support::{free_port, lines_of, wait_for, with_usual_signals};
 use crate::tools::{Scale, all_online, fleet, playbook};
 
 #[test]
@@ -218,7 +218,8 @@ fn ctrl_c_at_the_question_ends_it() {
     let mut stock = ssh_command(&person.alice.ssh_config(&[]));
     stock.args([&target("web-1"), "uptime"]);
     let mut waiting = Vec::new();
-    for mut command in [own, stock] {
+    for command in [own, stock] {
+        let mut command = with_usual_signals(&command);
         command.env("SSH_ASKPASS", &silent).env("SSH_ASKPASS_REQUIRE", "force").process_group(0);
         waiting.push(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap());
         wait_for("the question", || (person.questions() == waiting.len()).then_some(()));

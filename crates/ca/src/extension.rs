@@ -55,7 +55,7 @@ struct Content {
     session: Option<SessionProof>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     device: Option<Device>,
-    /// The one address that it counts from. Hosts of earlier releases pass it over; the proxies in front of them do not.
+    /// The one address that it counts from. Hosts of earlier releases pass it over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pinned_to: Option<IpAddr>,
 }

@@ -18,12 +18,12 @@ async fn attacks_a_typed_code_is_for_what_stood_where_it_was_typed() {
     let (here, wiki, shop) = ("127.0.0.1", to("app", "wiki", "", ""), to("db", "shop", "app", "shop"));
     // The thief's comes first, and one more while the user reads.
     let thief = alice.clone();
-    let theirs = bench.ask(&thief, wanted(&[shop.clone()])).await;
+    let theirs = bench.ask(&thief, wanted(std::slice::from_ref(&shop))).await;
     let own = bench.ask(&alice, wanted(&[web_1()])).await;
     assert!(own.joined, "one question");
     let id = own.page.unwrap().challenge;
     assert_eq!(theirs.page.unwrap().challenge, id);
-    bench.ask(&thief, wanted(&[wiki.clone()])).await;
+    bench.ask(&thief, wanted(std::slice::from_ref(&wiki))).await;
     let mut client = sessions(&alice).await;
     let nothing = client.prove(read(&id, &codes[0], Vec::new())).await.unwrap_err();
     assert_eq!(nothing.code(), Code::FailedPrecondition, "{nothing:?}");
@@ -52,7 +52,7 @@ async fn attacks_a_typed_code_is_for_what_stood_where_it_was_typed() {
     let (trust, now) = (cluster.running.authority().unwrap().trust(), OffsetDateTime::now_utc());
     let line = sallyport_ca::keys::certificate(&certified.ssh_certificate).unwrap();
     assert_eq!(trust.session_proof_ssh(&line, now).unwrap().unwrap().targets.len(), 1);
-    let anew = bench.ask(&thief, wanted(&[shop.clone()])).await;
+    let anew = bench.ask(&thief, wanted(std::slice::from_ref(&shop))).await;
     assert!(anew.state == "pending" && anew.page.unwrap().challenge != id, "it is asked for anew");
 
     // The same where a stock client's user has typed it at a proxy.
