@@ -101,7 +101,7 @@ impl Identity {
         }
     }
 
-    /// Whether its certificate counts where it is shown from; of a pinned one that is one address, and no other.
+    /// Whether the user's certificate counts where the client shows it from; that of a pinned login counts from one address, and no other.
     ///
     /// # Errors
     /// [`Elsewhere`] from another address, and where none is known.

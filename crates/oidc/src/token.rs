@@ -163,7 +163,7 @@ impl Provider {
         let subject = subject(&claims)?;
         self.check_audience(&claims)?;
         let (expires, authenticated) = check_times(&claims, expected, now)?;
-        // Step 11. One that is there is the login's, whether it has to be there or not.
+        // Step 11. A nonce that the provider gives is the login's, whether it has to give one or not.
         let is_looked_at = matches!(nonce_is, NonceIs::Required) || claims.contains_key("nonce");
         if is_looked_at && !constant_time_eq(text(&claims, "nonce")?.as_bytes(), expected.nonce.as_bytes()) {
             return Err(OidcError::NonceMismatch);

@@ -165,7 +165,7 @@ fn a_kept_rule_that_is_none_any_more_denies_or_allows_nothing() {
         "{denied:?}"
     );
     assert_eq!(denying.broken().map(|broken| broken.rule.as_str()).collect::<Vec<_>>(), ["old"]);
-    // One that is there to allow keeps out those whom no other lets in.
+    // A broken rule that is there to allow keeps out the users whom no other rule lets in.
     assert!(admits(&kept(&[("old", "allow", old)])).unwrap_err().message.contains("\"old\""));
     assert!(admits(&kept(&[("old", "allow", old), ("good", "allow", "context.second_factor")])).is_ok());
     // Of which the text is none, it is not known what it was for.

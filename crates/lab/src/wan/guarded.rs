@@ -93,7 +93,7 @@ impl Guarded {
         self.directory.join("0")
     }
 
-    /// Ten codes, for one that is proven.
+    /// Ten recovery codes, for a user whose factor is proven.
     fn more_codes(&self, testbed: &Testbed, code: &str) -> Result<Vec<String>, LabError> {
         let arguments = ["mfa", "recovery-codes", "--otp", code, "--format", "json"];
         let mut command = testbed.cluster.client_of(&self.home(), &arguments);

@@ -51,7 +51,7 @@ impl Accounts {
                 let event = caller.event(Code::LoginDenied).user(user.name.as_str());
                 let event = event.message(denied.message.clone());
                 let event = event.field("rule", denied.rule.clone().unwrap_or_default());
-                // Whoever has one good password can be refused as often as they like.
+                // A client with one good password can be refused as often as it likes.
                 self.journal.note_caused(caller, by.on(event), user.name.as_str()).await?;
                 Err(refusal(Status::permission_denied(denied.message), "a login rule"))
             }

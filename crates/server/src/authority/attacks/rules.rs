@@ -73,7 +73,7 @@ async fn as_many_rules_and_tokens_of_devices_at_once_are_no_more_than_there_may_
     assert_eq!(made.iter().filter(|made| made.is_ok()).count(), MOST, "{made:?}");
     let full = made.iter().filter_map(|made| made.as_ref().err());
     assert!(full.into_iter().all(|status| status.code() == Code::FailedPrecondition), "{made:?}");
-    // One that is there is changed, and takes no place.
+    // A rule that is there is changed, and takes no place.
     let there = services.store.list::<LoginRuleRecord>(None, 100, OffsetDateTime::now_utc()).await.unwrap();
     assert_eq!(there.len(), MOST);
     put(services, rule(&there[0].name, "deny", "context.hour > 24")).await.unwrap();
