@@ -141,7 +141,7 @@ fn a_passkey_made_at_the_invitation_logs_in_by_the_browser() {
 }
 
 /// The address that a program shows, and the code that it wants typed there.
-fn page_and_code(said: &mut impl std::io::BufRead) -> (String, String) {
+pub(crate) fn page_and_code(said: &mut impl std::io::BufRead) -> (String, String) {
     let (mut address, mut code) = (None, None);
     while address.is_none() || code.is_none() {
         let mut line = String::new();

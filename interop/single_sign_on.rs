@@ -4,8 +4,8 @@ use std::io::BufRead as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::passkeys::{Page, Shown};
-use crate::support::{Browser, Cluster, User, ok, stdout, wait_for};
+use crate::passkeys::{Page, Shown, page_and_code};
+use crate::support::{Browser, Cluster, User, me, ok, stderr, stdout, target, wait_for};
 
 const SECRET: &str = "a-secret-of:the-client%";
 
@@ -54,7 +54,7 @@ impl Drop for Provider {
     }
 }
 
-fn connect(cluster: &Cluster, provider: &Provider, proxy: &str) {
+fn connect(cluster: &Cluster, provider: &Provider, proxy: &str, role: &str) {
     use std::os::unix::fs::PermissionsExt as _;
     let secret = cluster.path("client-secret");
     std::fs::write(&secret, format!("{SECRET}\n")).unwrap();
@@ -63,7 +63,7 @@ fn connect(cluster: &Cluster, provider: &Provider, proxy: &str) {
         "kind: oidc\nversion: v1\nmetadata: {{name: corp}}\nspec:\n  title: Corporate login\n  issuer: {}\n  client_id: sallyport\n  \
          client_secret_file: {}\n  insecure_loopback: true\n  scopes: [openid, profile, groups]\n  redirect_urls: \
          ['{proxy}/web/sso/callback/corp']\n  provider_checks_second_factor: true\n  mapping: {{roles: [{{claim: groups, value: ops, \
-         roles: [access]}}]}}\n",
+         roles: [{role}]}}]}}\n",
         provider.issuer,
         secret.display()
     );
@@ -93,7 +93,7 @@ fn a_browser_goes_through_our_page_and_the_providers_and_the_program_has_certifi
     let cluster = page.cluster();
     let proxy = format!("https://{}", cluster.proxy().replacen("127.0.0.1", "localhost", 1));
     let provider = Provider::start(&page.path(""), &proxy);
-    connect(&cluster, &provider, &proxy);
+    connect(&cluster, &provider, &proxy, "access");
     let mut browser = Browser::start(&page.path("ca.pem"));
     let shown = Shown::new(&page.path(""));
     let user = User {
@@ -130,4 +130,71 @@ fn a_browser_goes_through_our_page_and_the_providers_and_the_program_has_certifi
     assert!(!other.address().contains("code="), "the code stays in no address: {}", other.address());
     refused.kill().unwrap();
     drop(refused.wait_with_output());
+}
+
+#[test]
+fn a_person_of_single_sign_on_adds_a_passkey_and_proves_it_for_a_session() {
+    let page = Page::new();
+    let mut cluster = page.cluster();
+    cluster.add_node("web-1", "env: prod");
+    let proxy = format!("https://{}", cluster.proxy().replacen("127.0.0.1", "localhost", 1));
+    let provider = Provider::start(&page.path(""), &proxy);
+    ok(cluster.create(&format!(
+        "kind: role\nversion: v1\nmetadata: {{name: guarded}}\nspec:\n  options: {{require_session_mfa: hardware}}\n  allow:\n    logins: \
+         [{}]\n    node_labels: {{'*': '*'}}\n",
+        me()
+    )));
+    connect(&cluster, &provider, &proxy, "guarded");
+    let mut browser = Browser::start(&page.path("ca.pem"));
+    let shown = Shown::new(&page.path(""));
+    let user = User {
+        name: "alice".to_owned(),
+        home: cluster.path("home-alice"),
+        proxy: cluster.proxy(),
+        otp_uri: None,
+    };
+    let login = shown.start(&user, &["login", "--browser", "--user", "alice", "--ca-pin", &cluster.pin]);
+    browser.go(&shown.address());
+    browser.press("Continue with Corporate login");
+    at_the_provider(&mut browser, &provider, "1");
+    ok(login.wait_with_output().unwrap());
+
+    // Without a factor the session says which command gives one.
+    let refused = user.run(&["ssh", &target("web-1"), "true"]);
+    let said = stderr(&refused);
+    assert!(!refused.status.success() && said.contains("sallyport mfa add"), "{said}");
+
+    // The provider knows the browser, and asks for the password again all the same.
+    let mut add = shown.start(&user, &["mfa", "add", "test key"]);
+    let mut said = std::io::BufReader::new(add.stderr.take().unwrap());
+    let (approve, code) = page_and_code(&mut said);
+    browser.go(&approve);
+    browser.reads("your identity provider asks you to sign in again");
+    browser.fill("Code that the program shows", &code);
+    browser.press("Continue with Corporate login");
+    at_the_provider(&mut browser, &provider, "1");
+    browser.reads("You are done here");
+    let (enrol, code) = page_and_code(&mut said);
+    browser.go(&enrol);
+    browser.fill("Code that the program shows", &code);
+    browser.press("Make the passkey");
+    browser.reads("The passkey is ready");
+    ok(add.wait_with_output().unwrap());
+
+    let mut session = shown.start(&user, &["ssh", &target("web-1"), "echo", "in"]);
+    let mut said = std::io::BufReader::new(session.stderr.take().unwrap());
+    let (approve, code) = page_and_code(&mut said);
+    browser.go(&approve);
+    browser.fill("Code that the program shows", &code);
+    browser.press("Approve with a passkey");
+    browser.reads("Approved");
+    assert_eq!(stdout(&ok(session.wait_with_output().unwrap())), "in\n");
+
+    // The passkey opens no login: the provider does.
+    let login = shown.start(&user, &["login", "--browser", "--user", "alice"]);
+    browser.go(&shown.address());
+    browser.press("Continue with a passkey");
+    browser.reads("you come by single sign-on, and log in by that alone");
+    browser.press("Continue with Corporate login");
+    ok(login.wait_with_output().unwrap());
 }

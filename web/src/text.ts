@@ -91,7 +91,7 @@ export const text = {
     title: 'Coming back from your identity provider',
     done: 'You are done here',
     doneLead: 'The program that asked goes on by itself within a few seconds.',
-    trouble: 'This did not log you in',
+    trouble: 'This did not work',
     again: 'Open the address that the program printed once more to choose another way, or start again in your terminal.',
   },
   approve: {
@@ -105,8 +105,8 @@ export const text = {
     otherTitle: 'Confirm a request',
     leads: {
       'add-factor':
-        'A program asks to add a way to prove that you are you. What is added can be used to log in as you from then on.',
-      'remove-factor': 'A program asks to remove one of your factors. It can no longer be used to log in as you from then on.',
+        'A program asks to add a way to prove that you are you. What is added counts as you from then on.',
+      'remove-factor': 'A program asks to remove one of your factors. It no longer counts as you from then on.',
       'recovery-codes':
         'A program asks for ten new recovery codes. Each of them can stand in once for your other factors, and the former codes stop working.',
       session: 'A program wants to open the sessions that are listed here, as you.',
@@ -117,6 +117,7 @@ export const text = {
     warning: 'Go on only if you started this yourself, just now, in your own terminal.',
     codeHint: 'Type it from the terminal where you started this.',
     passkey: 'Approve with a passkey',
+    again: 'You have no factor yet, so your identity provider asks you to sign in again.',
     otpChoice: 'Use a one-time code instead',
     otp: 'One-time code',
     otpHint: 'Six digits from your authenticator app, or one of your recovery codes.',

@@ -173,7 +173,7 @@ function proves(id: string, mock: Mock, response: unknown): boolean {
 
 function proven(id: string, mock: Mock): Answer {
   mock.ended.set(id, 'proven');
-  if (id.startsWith('headless')) return yes({ redirect: null });
+  if (/^(headless|first)/.test(id)) return yes({ redirect: null });
   return yes({ redirect: id.startsWith('hostile') ? 'https://attacker.example/callback?code=x' : `${mock.callback}?code=one-time` });
 }
 
@@ -206,7 +206,8 @@ const HANDLERS: { [N in Name]: (request: Calls[N]['request'], mock: Mock) => Ans
     const right = user === 'alice' && password === PASSWORD && otp === OTP;
     return right ? proven(id, mock) : no(403, 'wrong', 'wrong user name, password or one-time code');
   },
-  'login/sso/begin': ({ id, connector, origin }, mock) => {
+  'login/sso/begin': ({ id, code, connector, origin }, mock) => {
+    if (id.startsWith('first') && code !== CODE) return wrongCode;
     if (connector !== 'corp' || origin !== mock.origin) return no(404, 'unknown', 'no such connector');
     mock.bindings.set(id, `binding-of-${id}`);
     // A provider that sends people on to another one, whose answer comes to the address of that one.
@@ -234,7 +235,11 @@ const HANDLERS: { [N in Name]: (request: Calls[N]['request'], mock: Mock) => Ans
         { label: 'Name', value: 'blue key' },
       ],
       client,
-      methods: { passkey: !/^(onlyotp|nothing)/.test(id), otp: !/^(onlykey|nothing)/.test(id) },
+      methods: {
+        passkey: !/^(onlyotp|nothing|first)/.test(id),
+        otp: !/^(onlykey|nothing|first)/.test(id),
+        sso: id.startsWith('first') ? [{ name: 'corp', title: 'Corporate login' }] : [],
+      },
     }),
   'approve/passkey/begin': ({ id, code }, mock) => (code === CODE ? assertion(id, mock) : wrongCode),
   'approve/passkey/finish': ({ id, response }, mock) => (proves(id, mock, response) ? yes({}) : wrong),

@@ -14,6 +14,9 @@ use crate::browser;
 use crate::error::{CliError, CliResult, Exit};
 use crate::ui;
 
+/// What a page is opened for.
+const THAT_IT_IS_YOU: &str = "prove that it is you";
+
 /// How the person proves who they are.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Proving {
@@ -57,6 +60,9 @@ pub(crate) async fn prove(
     purpose: Purpose,
 ) -> CliResult<Option<Proof>> {
     if list.factors.is_empty() && proving.factor.otp.is_none() {
+        if !list.password && list.single_sign_on {
+            return at_page(own, purpose, "sign in at your provider again").await.map(Some);
+        }
         if !list.password {
             return Ok(None);
         }
@@ -79,7 +85,7 @@ pub(crate) async fn prove_factor(
     let has = |kind: &str| list.factors.iter().any(|factor| factor.kind == kind);
     let codes = has("totp") || list.recovery_codes > 0;
     if proving.browser || (has("webauthn") && (!codes || !ui::can_ask())) {
-        return at_page(own, purpose).await;
+        return at_page(own, purpose, THAT_IT_IS_YOU).await;
     }
     if !ui::can_ask() {
         return Err(CliError::new("you have to prove a factor, and there is no terminal to ask for a code")
@@ -89,14 +95,14 @@ pub(crate) async fn prove_factor(
     let passkey = if has("webauthn") { " (empty: a passkey, in a browser)" } else { "" };
     let otp = ui::ask(&format!("One-time or recovery code{passkey}: "))?;
     if otp.trim().is_empty() && has("webauthn") {
-        return at_page(own, purpose).await;
+        return at_page(own, purpose, THAT_IT_IS_YOU).await;
     }
     Ok(Proof::Otp(otp.trim().to_owned()))
 }
 
-async fn at_page(own: &mut Own, purpose: Purpose) -> CliResult<Proof> {
+async fn at_page(own: &mut Own, purpose: Purpose, what: &str) -> CliResult<Proof> {
     let (page, code) = own.factors.begin_proof(purpose).await?;
-    browser::open(&address_of(&page, &own.proxy), "prove that it is you");
+    browser::open(&address_of(&page, &own.proxy), what);
     browser::code("and", &code);
     wait(own, &page).await?;
     Ok(Proof::Challenge(page.challenge))

@@ -109,6 +109,12 @@ impl Attempt {
         s256(&self.verifier)
     }
 
+    /// When it began.
+    #[must_use]
+    pub fn began(&self) -> OffsetDateTime {
+        self.expires - ATTEMPT_LIFETIME
+    }
+
     /// When it ends.
     #[must_use]
     pub fn expires(&self) -> OffsetDateTime {

@@ -31,6 +31,8 @@ pub struct Discovery {
     pub token_auth_methods: Vec<String>,
     /// Whether its answers name it (`iss`, RFC 9207): one that does must do so always.
     pub names_itself: bool,
+    /// Whether it says when its users have signed in (`auth_time` among `claims_supported`).
+    pub says_when: bool,
 }
 
 /// Where the discovery document of an issuer is (§4).
@@ -84,6 +86,7 @@ impl Discovery {
             },
             names_itself: members.get("authorization_response_iss_parameter_supported")
                 == Some(&Value::Bool(true)),
+            says_when: list(&members, "claims_supported").any(|claim| claim == "auth_time"),
         };
         if discovery.algorithms.is_empty() {
             return Err(bad("it signs ID tokens by no algorithm that is known here".to_owned()));

@@ -31,7 +31,7 @@ interface Returned {
 
 type Nothing = Record<string, never>;
 
-/** An identity provider by which people can log in. */
+/** An identity provider that people are sent to. */
 export interface Connector {
   readonly name: string;
   readonly title: string;
@@ -57,7 +57,8 @@ export interface ApproveRequest {
   readonly details: readonly { readonly label: string; readonly value: string }[];
   readonly client: Client;
   readonly state: string;
-  readonly methods: { readonly passkey: boolean; readonly otp: boolean };
+  /** `sso`: where a user who has no factor signs in again. */
+  readonly methods: { readonly passkey: boolean; readonly otp: boolean; readonly sso: readonly Connector[] };
   readonly expires_in: number;
 }
 

@@ -1,6 +1,7 @@
 import { call } from '../api/call.ts';
-import type { ApproveRequest } from '../api/types.ts';
+import type { ApproveRequest, Connector } from '../api/types.ts';
 import { prove, supported } from '../passkeys.ts';
+import { toProvider } from '../sso.ts';
 import { text } from '../text.ts';
 import { Flow } from './flow.svelte.ts';
 import { spelled, unspaced } from './login.svelte.ts';
@@ -14,9 +15,13 @@ export class Approve extends Flow<ApproveRequest> {
   code = $state('');
   otp = $state('');
 
-  constructor(id: string | null) {
+  readonly #leave: (to: string) => void;
+
+  /** `leave` is how the browser goes to another address. */
+  constructor(id: string | null, leave: (to: string) => void) {
     super();
     this.#id = id;
+    this.#leave = leave;
   }
 
   get byPasskey(): boolean {
@@ -24,6 +29,9 @@ export class Approve extends Flow<ApproveRequest> {
   }
   get byOtp(): boolean {
     return this.request?.methods.otp === true;
+  }
+  get connectors(): readonly Connector[] {
+    return this.request?.methods.sso ?? [];
   }
   get wrong(): string | null {
     return this.#wrong;
@@ -55,6 +63,17 @@ export class Approve extends Flow<ApproveRequest> {
     await this.attempt(text.working.otp, 'prove', async (signal) => {
       await call('approve/otp', { id, code, otp }, signal);
       this.end('done');
+    });
+  }
+
+  /** Has the person sign in again at their identity provider, whose answer comes back to another page of this tab. */
+  async withSso(connector: string, origin: string): Promise<void> {
+    const [id, code] = [this.#id, this.#typed()];
+    if (id === null || !code) return;
+    await this.attempt(text.working.sso, 'prove', async (signal) => {
+      const to = await toProvider({ id, connector, origin, code }, signal);
+      if (to === null) this.complain(text.login.badProvider);
+      else this.#leave(to);
     });
   }
 

@@ -1,8 +1,8 @@
 import { call } from '../api/call.ts';
 import type { Connector, LoginRequest } from '../api/types.ts';
 import { prove, supported } from '../passkeys.ts';
-import { isLoopback, isProvider } from '../place.ts';
-import { keepBinding } from '../sso.ts';
+import { isLoopback } from '../place.ts';
+import { toProvider } from '../sso.ts';
 import { text } from '../text.ts';
 import { Flow } from './flow.svelte.ts';
 
@@ -88,14 +88,9 @@ export class Login extends Flow<LoginRequest> {
     const id = this.#id;
     if (id === null || !this.#filled(['code'])) return;
     await this.attempt(text.working.sso, 'prove', async (signal) => {
-      const request = { id, connector, origin, ...this.#typed() };
-      const { redirect, binding } = await call('login/sso/begin', request, signal);
-      if (!isProvider(redirect)) {
-        this.complain(text.login.badProvider);
-        return;
-      }
-      keepBinding(binding);
-      this.#leave(redirect);
+      const to = await toProvider({ id, connector, origin, ...this.#typed() }, signal);
+      if (to === null) this.complain(text.login.badProvider);
+      else this.#leave(to);
     });
   }
 

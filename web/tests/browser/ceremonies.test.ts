@@ -284,6 +284,19 @@ test('a login by single sign-on goes to the provider in the same tab, and comes 
   await visit.close();
 });
 
+test('a first factor is approved by signing in again, once the code of the terminal is typed', async () => {
+  const visit = await rig.visit('/approve#first-20');
+  await visit.page.getByLabel(text.login.code).fill('AAAA-AAAA');
+  await visit.press('Continue with Corporate login');
+  await visit.alert('This is not the code');
+  await visit.page.getByLabel(text.login.code).fill(CODE.toLowerCase());
+  await visit.press('Continue with Corporate login');
+  await visit.heading(text.returned.done);
+  const finished = rig.mock.asked.filter(({ call }) => call === 'login/sso/finish').at(-1)?.body;
+  assert.equal(finished?.['binding'], 'binding-of-first-20');
+  await visit.close();
+});
+
 test('the answer of another provider than the one that was chosen is told as such, and goes nowhere', async () => {
   const returned = rig.mock.returned.length;
   const visit = await rig.visit('/login#onlysso-mixed-22');

@@ -51,7 +51,7 @@ const STATES: State[] = [
   { name: 'login-elsewhere', path: '/login#elsewhere-1', heading: 'Log in to harbour' },
   { name: 'login-sso', path: '/login#sso-12345', heading: 'Log in to harbour' },
   { name: 'login-only-sso', path: '/login#onlysso-1', heading: 'Log in to harbour' },
-  { name: 'sso-refused', path: '/web/sso/callback/corp?state=none&code=x', heading: 'This did not log you in' },
+  { name: 'sso-refused', path: '/web/sso/callback/corp?state=none&code=x', heading: 'This did not work' },
   { name: 'sso-incomplete', path: '/web/sso/callback/corp', heading: 'This link is not complete' },
   { name: 'login-no-way', path: '/login#nothing-1', heading: 'Log in to harbour' },
   { name: 'login-refused', path: '/login#refused-1', heading: 'You refused this request' },
@@ -83,6 +83,16 @@ const STATES: State[] = [
       await visit.page.getByLabel('One-time code').fill('123 456');
       await visit.press('Approve');
       await visit.heading('Approved');
+    },
+  },
+  { name: 'approve-first', path: '/approve#first-123', heading: 'Confirm a new factor' },
+  {
+    name: 'approve-first-code',
+    path: '/approve#first-234',
+    heading: 'Confirm a new factor',
+    then: async (visit) => {
+      await visit.press('Continue with Corporate login');
+      await visit.page.getByText('Type the code that the program shows').waitFor();
     },
   },
   { name: 'approve-no-way', path: '/approve#nothing-1', heading: 'Confirm a new factor' },

@@ -135,7 +135,7 @@ test('an expiry past what a timer takes does not end the request at once', async
 
 test('a wrong code leaves the request open, and a second act waits for the first', async () => {
   const sent = proxy(contract['approve/describe'].answer, refusal(403, 'wrong', 'wrong one-time code'), {});
-  const approve = new Approve(id);
+  const approve = new Approve(id, () => undefined);
   await approve.load();
   await approve.withOtp();
   assert.equal(approve.wrong, text.errors.otpMissing);

@@ -18,7 +18,8 @@ pub(super) enum Users {
     Add(Add),
     /// List users.
     Ls(Ls),
-    /// Take a user's credentials away, end their logins and print a link to set new ones. Also lifts a lockout.
+    /// Take a user's credentials away, end their logins and print a link to set new ones, which users of single sign-on need not.
+    /// Also lifts a lockout.
     Reset(Named),
     /// Remove a user. Their logins end at once, with the sessions that run.
     Rm(Named),
@@ -70,6 +71,9 @@ pub(super) async fn run(authority: &Authority, command: Users) -> CliResult {
                 .await
                 .map_err(|status| CliError::from_status("reset the user", &status))?
                 .into_inner();
+            if invite.link.is_empty() {
+                return print_reset(&invite.user, args.format);
+            }
             print_invite(authority, invite, "has no password any more", args.format)
         }
         Users::Rm(args) => {
@@ -143,6 +147,16 @@ fn print_invite(authority: &Authority, invite: InviteResponse, what: &str, forma
             "note: put the public address of a proxy in the place of {UNKNOWN_PROXY}: the authority does not know it (auth.public_addr)"
         ));
     }
+    Ok(())
+}
+
+/// Of a user who comes by single sign-on, and needs no link.
+fn print_reset(user: &str, format: Format) -> CliResult {
+    if format == Format::Json {
+        return ui::json(&json!({ "user": user, "link": null, "token": null, "expires": null }));
+    }
+    ui::data(format!("User {user} has no factor any more, and every login of theirs has ended."))?;
+    ui::say("They log in at their provider, and add a factor: sallyport mfa add NAME");
     Ok(())
 }
 

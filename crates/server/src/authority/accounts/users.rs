@@ -143,20 +143,23 @@ impl Accounts {
         let now = OffsetDateTime::now_utc();
         let user = self.stored_user(&name, now).await?.ok_or_else(missing)?;
         self.delegation.must_hold(caller, "Admin.ResetUser", &user.value).await?;
-        must_be_local(&user.value)?;
         let mut steps = self.invites_of(&name, now).await?;
         let nothing = CredentialRecord { reset_at: Some(now), ..CredentialRecord::default() };
         steps.push(typed::put(name.as_str(), &nothing, None).map_err(failed)?);
         let (gone, removed_factors) = self.factors.nothing_of(&name, now).await?;
         steps.extend(gone);
-        let why = "the password was reset";
+        let why = "the user was reset";
         let ended = self.logins.end_logins(caller, &name, why, now).await?;
         steps.extend(ended.steps);
         // What a thief has asked for, too.
         let (gone, voided) = voiding::all_of(&self.store, caller, &name, why, now).await.map_err(failed)?;
         steps.extend(gone);
-        let invite = invite(&name, user.revision, now)?;
-        steps.push(invite.step.clone());
+        // Who comes by single sign-on gets no password here: with one they would be two people.
+        let invite = match &user.value.origin {
+            None => Some(invite(&name, user.revision, now)?),
+            Some(_) => None,
+        };
+        steps.extend(invite.iter().map(|invite| invite.step.clone()));
         self.store.backend().transact(steps, now).await.map_err(failed)?;
         let mut events = ended.events;
         let event = caller
@@ -169,7 +172,10 @@ impl Accounts {
         events.extend(voided);
         self.policy.refresh_after("lock").await?;
         self.journal.record(events).await?;
-        Ok(self.invitation(&name, invite))
+        Ok(match invite {
+            Some(invite) => self.invitation(&name, invite),
+            None => v1::InviteResponse { user: name.to_string(), ..v1::InviteResponse::default() },
+        })
     }
 
     /// Removes a user, with everything that would let them, or another of the same name, in.

@@ -122,7 +122,7 @@ impl Web for Service {
         request: Request<v1::WebRequest>,
     ) -> Result<Response<v1::WebApproval>, Status> {
         let (browser, asked) = self.browser(request, "Web.DescribeApproval", |asked| &asked.address).await?;
-        self.challenges.describe_approval(&browser, &asked.id).await.map(Response::new)
+        self.sso.describe_approval(&browser, &asked.id).await.map(Response::new)
     }
 
     async fn begin_approval_passkey(

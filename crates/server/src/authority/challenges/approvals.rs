@@ -87,7 +87,7 @@ fn kind_word(kind: FactorKind) -> &'static str {
 
 impl Challenges {
     /// An approval, with whose it is.
-    async fn approval(
+    pub(super) async fn approval(
         &self,
         browser: &Browser,
         id: &str,
@@ -315,7 +315,7 @@ impl Challenges {
     }
 
     /// The caller holds what `Identities::steady` gives.
-    async fn approved(
+    pub(super) async fn approved(
         &self,
         event: Event,
         stored: &Stored<ChallengeRecord>,

@@ -66,7 +66,7 @@ impl Spent {
         let means = self.means.as_ref();
         AllowedBy {
             factor: means.and_then(|means| means.factor.as_ref()).map(|factor| factor.id),
-            first: means.is_none_or(|means| means.way == Way::Password),
+            first: means.is_none_or(|means| matches!(means.way, Way::Password | Way::SingleSignOn)),
             at: self.proven_at,
         }
     }
@@ -131,6 +131,7 @@ impl Challenges {
                 .map(|kind| kind.name().to_owned())
                 .collect(),
             password: self.accounts.can_prove_password(&credential),
+            single_sign_on: self.by_single_sign_on(&own.user),
         })
     }
 
@@ -145,9 +146,11 @@ impl Challenges {
         let now = OffsetDateTime::now_utc();
         self.accounts.take_over_codes(&own.user, now).await?;
         let held = self.factors.held(&own.user, now).await?;
-        if held.is_empty() {
+        // The first one is proven at the provider, by the same page.
+        let adds = matches!(request.purpose, Some(Asked::AddFactor(_)));
+        if held.is_empty() && !(adds && self.by_single_sign_on(&own.user)) {
             return Err(Status::failed_precondition(
-                "you have no factor yet that could be proven at a page; the first one is added with your password",
+                "you have no factor yet that could be proven at a page; add one first: sallyport mfa add",
             ));
         }
         let purpose = match request.purpose {
@@ -336,15 +339,19 @@ impl Challenges {
         if held.factors.len() != 1 {
             return Ok(None);
         }
+        // The second factor of their logins is the provider's, and so is the way to a first one here.
+        if self.by_single_sign_on(&own.user) {
+            return Ok(None);
+        }
         if self.config.second_factor == SecondFactor::Required {
             return Ok(Some("this cluster requires one"));
         }
         let password = self.accounts.can_prove_password(&self.accounts.credential_of(&own.user, now).await?);
-        Ok((!password && !self.by_single_sign_on(&own.user)).then_some("you have no password to log in with"))
+        Ok((!password).then_some("you have no password to log in with"))
     }
 
     pub(super) fn by_single_sign_on(&self, user: &UserName) -> bool {
-        self.identities.user(user).is_some_and(|user| user.origin.is_some())
+        self.origin_of(user).is_some()
     }
 
     /// Makes recovery codes in the place of those that there are.
@@ -400,16 +407,18 @@ impl Challenges {
         let password = self.accounts.can_prove_password(&self.accounts.credential_of(&own.user, now).await?);
         let nothing = Spent::nothing(now);
         let checked = match proof.and_then(|proof| proof.proof) {
-            _ if held.is_empty() && !password => Err(match self.by_single_sign_on(&own.user) {
-                true => unproven(
-                    "a user of single sign-on",
-                    "your provider proves you; factors of the cluster's own are for users with a password or an invitation",
-                ),
-                false => unproven(
-                    "neither a password nor a factor",
-                    "you have neither a password nor a factor that could prove you; ask an administrator for a reset link",
-                ),
-            }),
+            proof if held.is_empty() && !password && !matches!(proof, Some(Proof::Challenge(_))) => {
+                Err(match self.by_single_sign_on(&own.user) {
+                    true => unproven(
+                        "a user of single sign-on",
+                        "you come by single sign-on: sign in at your provider again, at the page that sallyport mfa add opens",
+                    ),
+                    false => unproven(
+                        "neither a password nor a factor",
+                        "you have neither a password nor a factor that could prove you; ask an administrator for a reset link",
+                    ),
+                })
+            }
             Some(Proof::Otp(code) | Proof::RecoveryCode(code)) => {
                 let code = Zeroizing::new(code);
                 self.accounts.prove_code(&own.user, &code, now).await.map(|proven| (None, Some(proven)))
@@ -424,6 +433,9 @@ impl Challenges {
             Some(Proof::Challenge(id)) => {
                 let stored = self.own(caller, own, &id, now).await?;
                 match &stored.value.state {
+                    State::Proven(by) if by.means.way == Way::SingleSignOn && !held.is_empty() => Err(
+                        unproven("single sign-on alone", "you have a factor by now: prove that; begin again"),
+                    ),
                     State::Proven(_) if stored.value.purpose.serves(wanted) => Ok((Some(stored), None)),
                     State::Proven(_) => Err(unproven(
                         "a challenge for something else",
@@ -517,7 +529,7 @@ impl Challenges {
     ) -> Result<(), Status> {
         let stands = self.accounts.proof_stands(user, allowed.factor, allowed.at, now).await;
         stands.map_err(|refusal| refusal.status)?;
-        // A password alone proves a user without factors, and a recovery code one with.
+        // A password or the provider alone proves a user without factors, and a recovery code one with.
         if allowed.first != held.is_empty() {
             return Err(Status::permission_denied(
                 "your factors were changed since you proved who you are; begin again",

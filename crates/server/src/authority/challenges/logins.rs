@@ -214,10 +214,11 @@ impl Challenges {
     ) -> Result<v1::WebProven, Status> {
         let asked = asked(stored)?;
         if user.origin.is_some() && means.way != Way::SingleSignOn {
+            // Their passkey proves what comes after a login, and browsers offer it here: the person goes on with the right button.
             let event = browser.event(Code::ChallengeRefused).user(user.name.as_str());
-            self.end(&browser.caller, stored, event.message("not by single sign-on"), now).await?;
+            self.wrong_proof(&browser.caller, stored, event.message("not by single sign-on"), now).await?;
             return Err(Status::permission_denied(
-                "you come by single sign-on, and log in by that alone: begin again, and choose it on the page",
+                "you come by single sign-on, and log in by that alone: choose it on the page",
             ));
         }
         if user.origin.is_none() && means.way == Way::SingleSignOn {

@@ -7,6 +7,7 @@ pub(crate) mod browser;
 pub(crate) mod ceremony;
 pub(crate) mod changes;
 pub(crate) mod enrolments;
+mod first;
 pub(crate) mod invited;
 pub(crate) mod kept;
 pub(crate) mod logins;

@@ -157,7 +157,7 @@ impl SessionFactors {
         };
         self.accounts.take_over_codes(&own.user, now).await?;
         let held = self.factors.held(&own.user, now).await?;
-        let (passkeys, codes) = self.ways(&own, &held, needed.rule.factor)?;
+        let (passkeys, codes) = self.ways(&held, needed.rule.factor)?;
         if let Some(until) = self.challenges.grants.quiet(own.login, asker.address, now) {
             let left = (until - now).whole_seconds().max(1);
             return Err(Status::permission_denied(format!(
@@ -264,18 +264,14 @@ impl SessionFactors {
     }
 
     /// By what the user can prove it: by passkeys, by codes.
-    fn ways(&self, own: &Own, held: &Held, wants: SessionFactor) -> Result<(bool, bool), Status> {
+    fn ways(&self, held: &Held, wants: SessionFactor) -> Result<(bool, bool), Status> {
         let passkeys = self.factors.passkeys().is_some() && !held.credentials_worth(wants).is_empty();
         let codes = held.has_codes() && wants < SessionFactor::Hardware;
         if passkeys || codes {
             return Ok((passkeys, codes));
         }
-        let provider = self.identities.user(&own.user).is_some_and(|user| user.origin.is_some());
-        Err(Status::failed_precondition(match (wants, held.is_empty(), provider) {
-            (_, true, true) => {
-                "this session wants a second factor (require_session_mfa), and you log in by an identity provider and have no factor here; ask an administrator"
-            }
-            (SessionFactor::Hardware, ..) => {
+        Err(Status::failed_precondition(match wants {
+            SessionFactor::Hardware => {
                 "this session wants a passkey or security key that does not leave its device (require_session_mfa: hardware), and you have none; add one: sallyport mfa add"
             }
             _ => {

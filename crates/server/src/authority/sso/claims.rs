@@ -6,6 +6,7 @@ use std::fmt;
 use sallyport_access::{RoleName, Traits, UserName};
 use sallyport_oidc::{Identity, Mapped, Outcome, Step};
 use serde_json::{Map, Value, json};
+use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use super::connector::Connector;
@@ -53,6 +54,12 @@ impl fmt::Debug for Renewal {
 }
 
 impl Claims {
+    /// When the person has proven themselves to the provider, by its own word (Core §2, `auth_time`).
+    pub(super) fn signed_in_at(&self) -> Option<OffsetDateTime> {
+        let seconds = self.token.get("auth_time")?.as_i64()?;
+        OffsetDateTime::from_unix_timestamp(seconds).ok()
+    }
+
     /// All of it: of a claim that stands in several parts, what was fetched, then the ID token's, then the user information's.
     pub(crate) fn all(&self) -> Map<String, Value> {
         let mut all = self.userinfo.clone().unwrap_or_default();

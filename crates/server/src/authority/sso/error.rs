@@ -7,6 +7,7 @@ use http::StatusCode;
 use sallyport_access::{IdError, ResourceName};
 use sallyport_oidc::OidcError;
 use sallyport_sal::SalError;
+use time::OffsetDateTime;
 
 use super::connector::callback_path;
 use crate::outgoing::OutgoingError;
@@ -111,6 +112,13 @@ pub(crate) enum SsoError {
     /// The class of the login is none of those that were asked for.
     #[error("the login at the provider was of the class (acr) {got:?}, expected one of {expected}")]
     WrongClass { got: String, expected: String },
+    /// The person was to sign in again, and the provider took a login from before.
+    #[error(
+        "the person was to sign in again at {began}, and the provider {} (auth_time): have it honour prompt=login and max_age=0, and put \
+             auth_time into its ID tokens",
+        at.map_or_else(|| "does not say when they did".to_owned(), |at| format!("says that they last did at {at}"))
+    )]
+    NotAnew { at: Option<OffsetDateTime>, began: OffsetDateTime },
     /// The cluster wants a second factor, and the provider has not said that it saw one.
     #[error(
         "this cluster requires a second factor, and the provider says {said} (amr): ask for one there, and name its value in \
@@ -202,6 +210,7 @@ impl SsoError {
             Self::Elsewhere { .. } | Self::Cut { .. } => "claim_elsewhere",
             Self::WrongClass { .. } => "wrong_class",
             Self::NoSecondFactor { .. } => "no_second_factor",
+            Self::NotAnew { .. } => "not_anew",
             Self::NoRoles { .. } => "no_roles",
             Self::NoRefreshToken => "no_refresh_token",
             Self::NoName { .. } => "no_name",
@@ -252,6 +261,10 @@ impl SsoError {
             }
             Self::WrongClass { .. } => {
                 "this cluster asks for a stronger login at the provider; log in there again, or ask an administrator"
+            }
+            Self::NotAnew { .. } => {
+                "your provider did not ask you to sign in again, and a login from before does not do here; log out at the provider, and \
+                 begin again"
             }
             Self::Elsewhere { .. } | Self::Cut { .. } => {
                 "you are in more groups than the provider tells at once, so that your roles are not known; ask an administrator"

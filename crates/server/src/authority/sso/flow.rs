@@ -1,5 +1,7 @@
 //! One login by a provider: where the browser is sent, and what is made of the answer that it brings back.
 
+use std::time::Duration;
+
 use data_encoding::{BASE64, BASE64URL_NOPAD};
 use sallyport_oidc::Attempt;
 use sallyport_sal::{constant_time_eq, random};
@@ -20,6 +22,8 @@ use crate::authority::records::KeyRecord;
 use crate::authority::secrets::hash_of;
 use sallyport_sal::custody::{Custody as _, SealedCustody};
 
+/// How far the provider's clock may be behind this one.
+const SKEW: Duration = Duration::from_secs(60);
 /// Bytes of what the browser keeps.
 const BINDING_BYTES: usize = 16;
 /// Longest code, `state` and `iss` that are read of an answer, in bytes.
@@ -58,6 +62,8 @@ pub(crate) struct Taken {
     pub(crate) connector: String,
     /// The document of a connector that is tested.
     pub(crate) tested: Option<String>,
+    /// The provider was asked to have the person sign in again.
+    pub(crate) anew: bool,
     under: Under,
 }
 
@@ -66,7 +72,8 @@ fn label(key: &str) -> String {
 }
 
 impl Connectors {
-    /// Begins a login of a challenge: the step that keeps it is the caller's to take, with the challenge's own.
+    /// Begins a login of a challenge: the step that keeps it is the caller's to take, with the challenge's own. `anew`: the provider is
+    /// asked to have the person sign in again, whatever session it has with the browser.
     ///
     /// # Errors
     /// The provider's documents cannot be had, there is nowhere to send the browser back to, or the provider's answer could not be told
@@ -76,6 +83,7 @@ impl Connectors {
         remote: &Remote,
         challenge: &str,
         tested: Option<String>,
+        anew: bool,
         origin: &str,
         now: OffsetDateTime,
     ) -> Result<(Begun, Op), Failure> {
@@ -90,12 +98,13 @@ impl Connectors {
         let attempt = Attempt::begin(&connector.issuer, now)?.named(names_itself);
         let binding = random::bytes::<BINDING_BYTES>().map_err(|_| SsoError::NoRandomness)?;
         let binding = BASE64URL_NOPAD.encode(&binding);
-        let url = authorization_url(connector, &endpoint, &attempt, &redirect_url);
+        let url = authorization_url(connector, &endpoint, &attempt, &redirect_url, anew);
         let (key, expires) = (hash_of(attempt.state()), attempt.expires());
         let under = Under {
             challenge: challenge.to_owned(),
             connector: connector.name.to_string(),
             tested,
+            anew,
             redirect_url,
             binding: hash_of(&binding),
             attempt,
@@ -152,6 +161,7 @@ impl Connectors {
             challenge: under.challenge.clone(),
             connector: under.connector.clone(),
             tested: under.tested.clone(),
+            anew: under.anew,
             under,
         })
     }
@@ -169,12 +179,13 @@ impl Connectors {
         now: OffsetDateTime,
     ) -> Result<Claims, Failure> {
         let connector = remote.connector();
-        let Under { attempt, redirect_url, .. } = taken.under;
+        let Under { attempt, redirect_url, anew, .. } = taken.under;
         // The code is not shown to another provider than the one that the browser was sent to.
         if attempt.issuer() != connector.issuer {
             return Err(SsoError::Changed.into());
         }
         let iss = (!answer.iss.is_empty()).then_some(answer.iss.as_str());
+        let began = attempt.began();
         let answered = attempt.answer(&answer.state, iss, now)?;
         if !answer.error.is_empty() || answer.code.is_empty() {
             let text = |text: &str| text.chars().filter(|c| !c.is_control()).take(256).collect::<String>();
@@ -182,7 +193,13 @@ impl Connectors {
             return Err(SsoError::Refused { error, description: text(&answer.error_description) }.into());
         }
         let credential = self.credential(connector, now).await?;
-        Ok(remote.claims(&answer.code, &answered, &redirect_url, &credential, everything, now).await?)
+        let said =
+            remote.claims(&answer.code, &answered, &redirect_url, &credential, everything, now).await?;
+        if anew {
+            let says_when = remote.says_when(now).await?;
+            check_anew(&said, began, says_when)?;
+        }
+        Ok(said)
     }
 
     /// What the connector proves this cluster with.
@@ -209,10 +226,30 @@ impl Connectors {
     }
 }
 
+/// Core §2 and §3.1.2.1: who was asked for `max_age` says when the person has signed in. The question goes through the browser, which may
+/// leave it out; so a provider that is known to say it has to. Of one that never does, the answer is all that there is.
+fn check_anew(said: &Claims, began: OffsetDateTime, says_when: bool) -> Result<(), SsoError> {
+    match said.signed_in_at() {
+        Some(at) if at >= began - SKEW => Ok(()),
+        None if !says_when => Ok(()),
+        at => Err(SsoError::NotAnew { at, began }),
+    }
+}
+
 /// OpenID Connect Core §3.1.2.1, RFC 7636 §4.3.
-fn authorization_url(connector: &Connector, endpoint: &str, attempt: &Attempt, redirect_url: &str) -> String {
+fn authorization_url(
+    connector: &Connector,
+    endpoint: &str,
+    attempt: &Attempt,
+    redirect_url: &str,
+    anew: bool,
+) -> String {
     let (scope, classes) = (connector.scopes.join(" "), connector.acr_values.join(" "));
-    let (challenge, max_age) = (attempt.challenge(), connector.max_age.map(|age| age.as_secs().to_string()));
+    // GitHub and GitLab have no word for it; a provider that does not know `login` has another `prompt` in its connector.
+    let anew = anew && matches!(connector.protocol, Protocol::OpenIdConnect);
+    let prompt = connector.prompt.or(anew.then_some("login"));
+    let max_age = if anew { Some(Duration::ZERO) } else { connector.max_age };
+    let (challenge, max_age) = (attempt.challenge(), max_age.map(|age| age.as_secs().to_string()));
     let mut members = vec![
         ("response_type", "code"),
         ("client_id", connector.client_id.as_str()),
@@ -229,7 +266,7 @@ fn authorization_url(connector: &Connector, endpoint: &str, attempt: &Attempt, r
     });
     members.extend(max_age.as_deref().map(|age| ("max_age", age)));
     members.extend((!classes.is_empty()).then_some(("acr_values", classes.as_str())));
-    members.extend(connector.prompt.map(|prompt| ("prompt", prompt)));
+    members.extend(prompt.map(|prompt| ("prompt", prompt)));
     let separator = if endpoint.contains('?') { '&' } else { '?' };
     format!("{endpoint}{separator}{}", form(members))
 }

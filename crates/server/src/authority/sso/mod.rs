@@ -12,6 +12,7 @@ pub(crate) mod connectors;
 pub(crate) mod document;
 pub(crate) mod error;
 pub(crate) mod failure;
+mod first_factor;
 pub(crate) mod flow;
 mod github;
 mod grants;

@@ -37,8 +37,15 @@ pub(crate) struct SsoPages {
     pub(super) challenges: Arc<Challenges>,
 }
 
-fn button(connector: &Connector) -> v1::WebConnector {
+pub(super) fn button(connector: &Connector) -> v1::WebConnector {
     v1::WebConnector { name: connector.name.to_string(), title: connector.title.clone() }
+}
+
+/// What a user reads who proves themselves by another connector than theirs.
+fn elsewhere() -> Status {
+    Status::permission_denied(
+        "you come by another identity provider than this one; choose the one that the page shows",
+    )
 }
 
 /// Nothing waits for an answer any more.
@@ -89,10 +96,18 @@ impl SsoPages {
     ) -> Result<v1::WebSsoBegun, Status> {
         let now = OffsetDateTime::now_utc();
         let stored = self.challenges.at(&browser.caller, &request.id, now).await?;
+        let anew = stored.value.purpose.is_approval();
         let (remote, tested) = match &stored.value.purpose {
             Purpose::SsoTest { yaml, .. } => {
                 Challenges::is_pending(&stored)?;
                 (Arc::new(Remote::new(tested(yaml)?)), Some(yaml.clone()))
+            }
+            _ if anew => {
+                let origin = self.challenges.may_sign_in_again(browser, &stored, &request.code, now).await?;
+                if origin.connector != request.connector {
+                    return Err(elsewhere());
+                }
+                (self.connectors.remote(&origin.connector, now).await?, None)
             }
             _ => {
                 self.challenges.may_be_proven(browser, &stored, &request.code, now).await?;
@@ -101,7 +116,7 @@ impl SsoPages {
         };
         let name = remote.connector().name.to_string();
         let is_test = tested.is_some();
-        let begun = self.connectors.begin(&remote, &stored.name, tested, &request.origin, now).await;
+        let begun = self.connectors.begin(&remote, &stored.name, tested, anew, &request.origin, now).await;
         let (begun, step) = match begun {
             Ok(begun) => begun,
             Err(Failure::Sso(error)) if is_test => {
@@ -155,6 +170,7 @@ impl SsoPages {
         let stored = stored.filter(awaits).ok_or_else(over)?;
         match taken.tested.clone() {
             Some(yaml) => self.finish_test(browser, &stored, taken, &answer, &yaml, now).await,
+            None if taken.anew => self.finish_again(browser, &stored, taken, &answer, now).await,
             None => self.finish_login(browser, &stored, taken, &answer, now).await,
         }
     }
@@ -274,7 +290,7 @@ impl SsoPages {
         Ok(Status::permission_denied(error.shown()))
     }
 
-    async fn refused(
+    pub(super) async fn refused(
         &self,
         browser: &Browser,
         stored: &Stored<ChallengeRecord>,

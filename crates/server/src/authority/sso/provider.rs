@@ -212,6 +212,16 @@ impl Remote {
         Ok(verify(&provider, &keys)?)
     }
 
+    /// Whether the provider says when a person has signed in: by its own documents, or where the connector asks for `max_age`.
+    pub(super) async fn says_when(&self, now: OffsetDateTime) -> Result<bool, SsoError> {
+        match self.connector.protocol {
+            Protocol::OpenIdConnect => {
+                Ok(self.connector.max_age.is_some() || self.discovery(now).await?.says_when)
+            }
+            Protocol::GitHub(_) | Protocol::GitLab => Ok(false),
+        }
+    }
+
     /// Verifies what the provider says of a logout.
     pub(crate) async fn logout(&self, token: &str, now: OffsetDateTime) -> Result<LogoutToken, SsoError> {
         self.verified(now, |provider, keys| provider.verify_logout(token, keys, now)).await

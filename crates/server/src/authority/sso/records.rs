@@ -72,6 +72,9 @@ pub(crate) struct Under {
     /// The document of a connector that is tested and not stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tested: Option<String>,
+    /// The provider was asked to have the person sign in again.
+    #[serde(default)]
+    pub(crate) anew: bool,
     pub(crate) redirect_url: String,
     /// SHA-256 of what the browser keeps, in hexadecimal.
     pub(crate) binding: String,

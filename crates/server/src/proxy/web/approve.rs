@@ -7,7 +7,9 @@ use time::OffsetDateTime;
 
 use super::answer::Refused;
 use super::calls::{Calls, Channel, heard};
-use super::fields::{Begun, ById, Client, Nothing, Proof, Typed, WithCode, Word, expires_in};
+use super::fields::{
+    Begun, ById, Client, Connector, Nothing, Proof, Typed, WithCode, Word, connectors, expires_in,
+};
 use crate::routes::Routes;
 
 pub(super) fn routes<S: Channel>(calls: &Calls<S>) -> Routes {
@@ -41,6 +43,8 @@ struct Detail {
 struct Methods {
     passkey: bool,
     otp: bool,
+    /// Where a user who has no factor signs in again.
+    sso: Vec<Connector>,
 }
 
 async fn describe<S: Channel>(
@@ -59,7 +63,7 @@ async fn describe<S: Channel>(
         details: details.collect(),
         client: approval.client.into(),
         state: approval.state,
-        methods: Methods { passkey: methods.passkey, otp: methods.otp },
+        methods: Methods { passkey: methods.passkey, otp: methods.otp, sso: connectors(methods.sso) },
         expires_in: expires_in(approval.expires.as_ref(), OffsetDateTime::now_utc()),
     })
 }

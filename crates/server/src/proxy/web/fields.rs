@@ -137,6 +137,17 @@ pub(super) struct Client {
     time: String,
 }
 
+/// An identity provider that people are sent to.
+#[derive(Debug, Serialize)]
+pub(super) struct Connector {
+    name: String,
+    title: String,
+}
+
+pub(super) fn connectors(shown: Vec<v1::WebConnector>) -> Vec<Connector> {
+    shown.into_iter().map(|v1::WebConnector { name, title }| Connector { name, title }).collect()
+}
+
 impl From<Option<v1::WebClient>> for Client {
     fn from(client: Option<v1::WebClient>) -> Self {
         let v1::WebClient { host_name, address, time } = client.unwrap_or_default();

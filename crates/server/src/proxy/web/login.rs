@@ -7,7 +7,9 @@ use time::OffsetDateTime;
 
 use super::answer::Refused;
 use super::calls::{Calls, Channel, heard};
-use super::fields::{Begun, ById, Client, Nothing, Proof, Typed, WithCode, Word, expires_in};
+use super::fields::{
+    Begun, ById, Client, Connector, Nothing, Proof, Typed, WithCode, Word, connectors, expires_in,
+};
 use crate::routes::Routes;
 
 pub(super) fn routes<S: Channel>(calls: &Calls<S>) -> Routes {
@@ -39,13 +41,6 @@ struct Methods {
     sso: Vec<Connector>,
 }
 
-/// An identity provider by which people can log in.
-#[derive(Debug, Serialize)]
-struct Connector {
-    name: String,
-    title: String,
-}
-
 async fn describe<S: Channel>(
     mut authority: WebClient<S>,
     asked: ById,
@@ -61,11 +56,7 @@ async fn describe<S: Channel>(
         methods: Methods {
             passkey: methods.passkey,
             password: methods.password,
-            sso: methods
-                .sso
-                .into_iter()
-                .map(|v1::WebConnector { name, title }| Connector { name, title })
-                .collect(),
+            sso: connectors(methods.sso),
         },
         user: Some(login.user).filter(|user| !user.is_empty()),
         code: login.code,

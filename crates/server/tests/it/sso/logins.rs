@@ -38,7 +38,7 @@ async fn a_person_logs_in_at_the_provider_and_their_program_has_certificates() {
         ..Default::default()
     };
     let refused = FactorsClient::new(user.authority().await).begin_add(add).await.unwrap_err();
-    assert!(is(&refused, Code::FailedPrecondition, "your provider proves you"), "{refused:?}");
+    assert!(is(&refused, Code::FailedPrecondition, "sign in at your provider again"), "{refused:?}");
     // Another time there is no form: the provider knows its session.
     pages.log_in(&mut browser, "nobody").await.unwrap();
     let (_, login) = pages.log_in(&mut Browser::default(), "2").await.unwrap();

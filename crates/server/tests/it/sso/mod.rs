@@ -1,6 +1,7 @@
 //! Single sign-on by a certified provider, panva's oidc-provider: the test is the proxy that serves the page, and the browser at it.
 
 mod dex;
+mod factors;
 mod hubs;
 mod keycloak;
 mod logins;

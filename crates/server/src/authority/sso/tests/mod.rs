@@ -108,7 +108,7 @@ impl Site {
 
     async fn begin(&self) -> Under {
         let remote = self.remote().await;
-        let begun = self.connectors().begin(&remote, "challenge", None, "", now()).await;
+        let begun = self.connectors().begin(&remote, "challenge", None, false, "", now()).await;
         let (begun, step) = begun.map_err(word).unwrap();
         self.authority.services.store.backend().transact(vec![step], now()).await.unwrap();
         let (_, query) = begun.url.split_once('?').unwrap();

@@ -1,0 +1,48 @@
+//! Single sign-on at the page of approvals: a user who has no factor yet signs in at the provider again, and may add one then.
+
+use sallyport_store::Stored;
+use sallyport_wire::v1;
+use time::OffsetDateTime;
+use tonic::Status;
+
+use super::flow::{Answer, Taken};
+use super::pages::{SsoPages, button};
+use crate::authority::challenges::pages::Browser;
+use crate::authority::challenges::records::ChallengeRecord;
+
+impl SsoPages {
+    /// What a page shows of an approval.
+    pub(crate) async fn describe_approval(
+        &self,
+        browser: &Browser,
+        id: &str,
+    ) -> Result<v1::WebApproval, Status> {
+        let mut approval = self.challenges.describe_approval(browser, id).await?;
+        if let Some(name) = self.challenges.proven_at(browser, id).await? {
+            let remote = self.connectors.remote(&name, OffsetDateTime::now_utc()).await?;
+            let methods = approval.methods.get_or_insert_default();
+            methods.sso = vec![button(remote.connector())];
+        }
+        Ok(approval)
+    }
+
+    /// Takes the word of a provider for who has signed in again. Nothing else that it says counts: the login stands as it was opened.
+    pub(super) async fn finish_again(
+        &self,
+        browser: &Browser,
+        stored: &Stored<ChallengeRecord>,
+        taken: Taken,
+        answer: &Answer,
+        now: OffsetDateTime,
+    ) -> Result<v1::WebProven, Status> {
+        let name = taken.connector.clone();
+        let remote = self.connectors.remote(&name, now).await?;
+        match self.connectors.claims(&remote, taken, answer, false, now).await {
+            Ok(said) => {
+                let (issuer, subject) = (&said.identity.issuer, &said.identity.subject);
+                self.challenges.signed_in_again(browser, stored, issuer, subject, now).await
+            }
+            Err(failure) => Err(self.refused(browser, stored, &name, failure, now).await?),
+        }
+    }
+}
