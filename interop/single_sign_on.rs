@@ -70,8 +70,15 @@ fn connect(cluster: &Cluster, provider: &Provider, proxy: &str, role: &str) {
     ok(cluster.create(&yaml));
 }
 
-/// Logs in at the provider's own page, and agrees to what it asks.
+/// Logs in at the provider's own page, and agrees to what it asks of a person who comes for the first time.
 fn at_the_provider(browser: &mut Browser, provider: &Provider, person: &str) {
+    sign_in(browser, provider, person);
+    let consent = "document.querySelector('[name=prompt][value=consent]') !== null && \
+                   (document.querySelector('[type=submit]').click(), true)";
+    browser.wait_for("the provider's question", consent);
+}
+
+fn sign_in(browser: &mut Browser, provider: &Provider, person: &str) {
     let there = format!(
         "location.href.startsWith('{}') && document.querySelector('[name=login]') !== null",
         provider.issuer
@@ -82,9 +89,6 @@ fn at_the_provider(browser: &mut Browser, provider: &Provider, person: &str) {
          document.querySelector('[type=submit]').click(), true)"
     );
     browser.wait_for("the provider's form", &fill);
-    let consent = "document.querySelector('[name=prompt][value=consent]') !== null && \
-                   (document.querySelector('[type=submit]').click(), true)";
-    browser.wait_for("the provider's question", consent);
 }
 
 #[test]
@@ -160,7 +164,7 @@ fn a_person_of_single_sign_on_adds_a_passkey_and_proves_it_for_a_session() {
     ok(login.wait_with_output().unwrap());
 
     // Without a factor the session says which command gives one.
-    let refused = user.run(&["ssh", &target("web-1"), "true"]);
+    let refused = shown.start(&user, &["ssh", &target("web-1"), "true"]).wait_with_output().unwrap();
     let said = stderr(&refused);
     assert!(!refused.status.success() && said.contains("sallyport mfa add"), "{said}");
 
@@ -172,7 +176,7 @@ fn a_person_of_single_sign_on_adds_a_passkey_and_proves_it_for_a_session() {
     browser.reads("your identity provider asks you to sign in again");
     browser.fill("Code that the program shows", &code);
     browser.press("Continue with Corporate login");
-    at_the_provider(&mut browser, &provider, "1");
+    sign_in(&mut browser, &provider, "1");
     browser.reads("You are done here");
     let (enrol, code) = page_and_code(&mut said);
     browser.go(&enrol);
@@ -194,7 +198,7 @@ fn a_person_of_single_sign_on_adds_a_passkey_and_proves_it_for_a_session() {
     let login = shown.start(&user, &["login", "--browser", "--user", "alice"]);
     browser.go(&shown.address());
     browser.press("Continue with a passkey");
-    browser.reads("you come by single sign-on, and log in by that alone");
+    browser.reads("You come by single sign-on, and log in by that alone");
     browser.press("Continue with Corporate login");
     ok(login.wait_with_output().unwrap());
 }
