@@ -270,3 +270,41 @@ fn authorization_url(
     let separator = if endpoint.contains('?') { '&' } else { '?' };
     format!("{endpoint}{separator}{}", form(members))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use sallyport_oidc::Identity;
+
+    use super::*;
+
+    #[test]
+    fn who_signed_in_before_they_were_asked_has_not_signed_in_again() {
+        let began = OffsetDateTime::from_unix_timestamp(1_800_000_000).unwrap();
+        let said = |token: serde_json::Value| Claims {
+            identity: Identity { issuer: "https://login.example.com".to_owned(), subject: "1".to_owned() },
+            token: token.as_object().unwrap().clone(),
+            userinfo: None,
+            fetched: serde_json::Map::new(),
+            groups: None,
+            renewal: None,
+        };
+        let at = |seconds: i64| said(serde_json::json!({ "auth_time": 1_800_000_000 + seconds }));
+        for (claims, says_when, good) in [
+            (at(5), true, true),
+            // The provider's clock may be a minute behind.
+            (at(-60), true, true),
+            (at(-61), true, false),
+            // A time is believed also where the provider's documents do not announce it.
+            (at(-61), false, false),
+            // Left out of the question by the browser.
+            (said(serde_json::json!({})), true, false),
+            (said(serde_json::json!({})), false, true),
+            (said(serde_json::json!({ "auth_time": "1800000005" })), true, false),
+        ] {
+            let checked = check_anew(&claims, began, says_when);
+            assert_eq!(checked.is_ok(), good, "{:?} {says_when}", claims.token);
+            assert!(checked.err().is_none_or(|error| error.word() == "not_anew"));
+        }
+    }
+}

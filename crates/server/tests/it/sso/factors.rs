@@ -11,7 +11,7 @@ use super::provider::{Browser, Provider};
 use super::*;
 use crate::support::{events, is};
 
-fn codes(name: &str) -> v1::FactorToAdd {
+pub(super) fn codes(name: &str) -> v1::FactorToAdd {
     v1::FactorToAdd { kind: "totp".to_owned(), name: name.to_owned() }
 }
 
@@ -21,7 +21,7 @@ async fn factors(user: &User) -> FactorsClient<Channel> {
 
 impl Pages<'_> {
     /// An approval that a user's program asks for.
-    async fn asks(&self, user: &User, purpose: Purpose) -> Result<String, Status> {
+    pub(super) async fn asks(&self, user: &User, purpose: Purpose) -> Result<String, Status> {
         let request = v1::BeginProofRequest { purpose: Some(purpose), host_name: "laptop".to_owned() };
         let begun = factors(user).await.begin_proof(request).await?.into_inner();
         let id = begun.page.unwrap().challenge;
@@ -37,14 +37,24 @@ impl Pages<'_> {
     }
 
     /// The person signs in again.
-    async fn again(&self, browser: &mut Browser, id: &str, person: &str) -> Result<v1::WebProven, Status> {
+    pub(super) async fn again(
+        &self,
+        browser: &mut Browser,
+        id: &str,
+        person: &str,
+    ) -> Result<v1::WebProven, Status> {
         let away = self.send(id, "corp").await?;
         let answer = browser.through(&away.url, person).await;
         self.answer(&answer, &away.binding).await
     }
 
     /// Adds one-time codes by a proof.
-    async fn adds(&self, user: &User, name: &str, proof: Option<Proof>) -> Result<totp::Secret, Status> {
+    pub(super) async fn adds(
+        &self,
+        user: &User,
+        name: &str,
+        proof: Option<Proof>,
+    ) -> Result<totp::Secret, Status> {
         let mut client = factors(user).await;
         let proof = proof.map(|proof| v1::FactorProof { proof: Some(proof) });
         let add = v1::BeginAddFactorRequest { factor: Some(codes(name)), proof, ..Default::default() };

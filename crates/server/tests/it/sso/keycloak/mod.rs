@@ -2,7 +2,9 @@
 
 mod server;
 
+use sallyport_wire::v1::begin_proof_request::Purpose;
 use sallyport_wire::v1::cluster_client::ClusterClient;
+use sallyport_wire::v1::factor_proof::Proof;
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -119,6 +121,18 @@ async fn groups_keys_codes_audiences_refreshes_and_logouts_of_a_keycloak_are_as_
     let status = pages.log_in(&mut Browser::default(), "alice").await.map(drop).unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
     assert_eq!(site.reasons().await.last().map(String::as_str), Some("wrong_audience"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_of_a_keycloak_adds_a_first_factor_by_signing_in_again() {
+    let site = Site::new("", "").await;
+    site.connect("sallyport", "").await;
+    let pages = Pages::of(&site.cluster).await;
+    let mut browser = Browser::default();
+    let (alice, _) = pages.log_in(&mut browser, "alice").await.unwrap();
+    // Keycloak knows its session with the browser, and its tokens say when the person has signed in (auth_time).
+    pages.again(&mut browser, &id, "alice").await.unwrap();
+    pages.adds(&alice, "phone", Some(Proof::Challenge(id))).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
