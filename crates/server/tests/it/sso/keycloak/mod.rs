@@ -131,6 +131,7 @@ async fn a_person_of_a_keycloak_adds_a_first_factor_by_signing_in_again() {
     let mut browser = Browser::default();
     let (alice, _) = pages.log_in(&mut browser, "alice").await.unwrap();
     // Keycloak knows its session with the browser, and its tokens say when the person has signed in (auth_time).
+    let id = pages.asks(&alice, Purpose::AddFactor(super::factors::codes("phone"))).await.unwrap();
     pages.again(&mut browser, &id, "alice").await.unwrap();
     pages.adds(&alice, "phone", Some(Proof::Challenge(id))).await.unwrap();
 }
