@@ -6,7 +6,8 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use parking_lot::RwLock;
 use sallyport_access::{
-    Identity, Lock, LoginRules, Policies, PolicyError, Principal, Role, SESSION_POLICY_NAME, SessionPolicy,
+    Identity, Lock, LoginRuleError, LoginRules, Policies, PolicyError, Principal, Role, SESSION_POLICY_NAME,
+    SessionPolicy,
 };
 use sallyport_ca::SshOptions;
 use sallyport_store::{Store, StoreError};
@@ -68,13 +69,6 @@ async fn load(store: &Store) -> Result<ClusterCache, ServerError> {
     // Logins that are open go on under a rule that is none any more, and locks and roles count: it stands in the way of new logins alone.
     let kept = every::<LoginRuleRecord>(store, now).await.map_err(|error| failed(error.into()))?;
     let login_rules = LoginRules::kept(kept.into_iter().map(|stored| (stored.name, stored.value.yaml)));
-    for broken in login_rules.broken() {
-        error!(
-            rule = broken.rule,
-            problem = broken.problem,
-            "a login rule is none of this release: logins are refused by it"
-        );
-    }
     Ok(ClusterCache {
         policies: Arc::new(policies),
         roles: parsed,
@@ -82,6 +76,22 @@ async fn load(store: &Store) -> Result<ClusterCache, ServerError> {
         single_sign_on: !connectors.is_empty(),
         login_rules: Arc::new(login_rules),
     })
+}
+
+/// The login rules that are none of this release, and that an operator was not told of when the policy was read before.
+fn newly_broken<'a>(before: Option<&LoginRules>, now: &'a LoginRules) -> Vec<&'a LoginRuleError> {
+    let told: Vec<&LoginRuleError> = before.into_iter().flat_map(LoginRules::broken).collect();
+    now.broken().filter(|broken| !told.contains(broken)).collect()
+}
+
+fn tell_broken(before: Option<&LoginRules>, now: &LoginRules) {
+    for broken in newly_broken(before, now) {
+        error!(
+            rule = broken.rule,
+            problem = broken.problem,
+            "a login rule is none of this release: logins are refused by it"
+        );
+    }
 }
 
 /// A role that parses and does not compile.
@@ -110,6 +120,7 @@ impl Policy {
     /// [`ServerError`] when it cannot be read.
     pub(crate) async fn load(store: &Store, stop: &CancellationToken) -> Result<Arc<Self>, ServerError> {
         let cache = load(store).await?;
+        tell_broken(None, &cache.login_rules);
         Ok(Arc::new(Self {
             store: store.clone(),
             cache: RwLock::new(Arc::new(cache)),
@@ -174,6 +185,7 @@ impl Policy {
         // One after another: what was read before a lock came must not take the place of what was read after.
         let _alone = self.refreshing.lock().await;
         let cache = load(&self.store).await?;
+        tell_broken(Some(&self.cache().login_rules), &cache.login_rules);
         let cache = Arc::new(cache);
         *self.cache.write() = Arc::clone(&cache);
         let now = OffsetDateTime::now_utc();
@@ -245,5 +257,30 @@ impl Policy {
                 error!(%problem, "expired state could not be removed");
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn rules(each: &[(&str, &str)]) -> LoginRules {
+        LoginRules::kept(each.iter().map(|(name, yaml)| ((*name).to_owned(), (*yaml).to_owned())))
+    }
+
+    #[test]
+    fn a_broken_login_rule_is_told_of_once_until_it_is_written_anew() {
+        let told = |before: Option<&LoginRules>, now: &LoginRules| -> Vec<String> {
+            newly_broken(before, now).into_iter().map(|broken| broken.rule.clone()).collect()
+        };
+        let one = rules(&[("office", "kind: login_rule")]);
+        assert_eq!(told(None, &one), ["office"]);
+        assert!(told(Some(&one), &one).is_empty(), "it was read again");
+        let more = rules(&[("night", "kind: login_rule"), ("office", "kind: login_rule")]);
+        assert_eq!(told(Some(&one), &more), ["night"]);
+        let written = rules(&[("office", "kind: login_rule\nversion: v9")]);
+        assert_eq!(told(Some(&one), &written), ["office"]);
+        assert_eq!(told(Some(&rules(&[])), &one), ["office"], "it was gone in between");
     }
 }
