@@ -216,7 +216,7 @@ fn a_wrong_configuration_is_told_in_full() {
 }
 
 #[test]
-fn what_is_not_a_protocol_is_dropped_and_nobody_else_notices() {
+fn what_is_not_a_protocol_is_dropped_and_no_other_client_notices() {
     use std::io::{Read, Write};
     let (cluster, alice) = Cluster::with_node();
     let connect = || {

@@ -98,7 +98,7 @@ fn two_hundred_sessions_end_with_their_proxy_and_leave_nothing() {
 }
 
 #[test]
-fn ten_thousand_who_never_speak_keep_nobody_out() {
+fn ten_thousand_clients_that_never_speak_keep_no_client_out() {
     let _alone = alone();
     let (cluster, alice) = Cluster::with_node();
     ok(alice.ssh(&[&target("web-1"), "true"]));

@@ -165,7 +165,7 @@ fn outside(cryptography: &Value) -> Vec<(String, u64)> {
 
 #[test]
 #[ignore = "builds the program once more; `cargo xtask test --measure` runs it"]
-fn the_whole_job_in_fips_mode_asks_nobody_but_the_module() {
+fn the_whole_job_in_fips_mode_asks_no_provider_but_the_module() {
     let place = Place::new();
     let mut running =
         Process::spawn(&mut place.quickstart(&["--fips", "--with-postgres"]), place.path("qs.log"));

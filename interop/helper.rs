@@ -207,7 +207,7 @@ fn the_helper_outlives_who_started_it_and_leaves_when_idle() {
 }
 
 #[test]
-fn a_reader_that_stops_holds_up_nobody_else() {
+fn a_reader_that_stops_holds_up_no_other_session() {
     let (_cluster, alice) = Helped::with_node();
     let config = alice.0.ssh_config(&[]);
     let web = target("web-1");

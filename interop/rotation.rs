@@ -4,7 +4,7 @@
 //! The test runs a few connections a second through short phases. At full scale, by hand:
 //!
 //! ```text
-//! cargo xtask test --filter nobody_notices_a_rotation_or_a_rollback_at_full_scale
+//! cargo xtask test --filter no_client_notices_a_rotation_or_a_rollback_at_full_scale
 //! ```
 //!
 //! `SALLYPORT_LOAD_RATE` (connections a second, default 20) and `SALLYPORT_LOAD_PHASE` (seconds in each phase, default
@@ -235,14 +235,14 @@ fn rotate_under_load(rate: f64, hold: usize) {
 }
 
 #[test]
-fn nobody_notices_a_rotation_or_a_rollback() {
+fn no_client_notices_a_rotation_or_a_rollback() {
     // Two a second; phases as short as hosts and programs can follow.
     rotate_under_load(2.0, 4);
 }
 
 #[test]
 #[ignore = "takes minutes and the whole machine; see the top of this file"]
-fn nobody_notices_a_rotation_or_a_rollback_at_full_scale() {
+fn no_client_notices_a_rotation_or_a_rollback_at_full_scale() {
     let number = |name: &str, otherwise: f64| {
         std::env::var(name).ok().map_or(otherwise, |text| text.parse().expect("a number"))
     };

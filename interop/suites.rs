@@ -42,7 +42,7 @@ fn wait_host_key(alice: &User, wanted: &str) {
 }
 
 #[test]
-fn who_would_break_is_named_before_and_breaks_and_nobody_else() {
+fn clients_that_would_break_are_named_before_and_break_and_no_others() {
     if stock_ssh_is_hybrid() {
         eprintln!("skipped: the ssh of this machine has hybrid key exchange, so pq-v1 breaks nothing");
         return;

@@ -7,7 +7,7 @@ use crate::support::{
 };
 
 #[test]
-fn whoever_fills_the_authoritys_disk_can_still_be_locked_out_and_removed() {
+fn a_user_who_fills_the_authoritys_disk_can_still_be_locked_out_and_removed() {
     if !is_root() {
         eprintln!("left out: only root can mount a small disk");
         return;
@@ -146,7 +146,7 @@ fn an_authority_that_starts_on_a_full_disk_still_keeps_people_out() {
 }
 
 #[test]
-fn whoever_takes_every_inode_of_the_authoritys_disk_can_still_be_locked_out() {
+fn a_user_who_takes_every_inode_of_the_authoritys_disk_can_still_be_locked_out() {
     if !is_root() {
         eprintln!("left out: only root can mount a small disk");
         return;

@@ -294,7 +294,7 @@ fn listening(port: u16) {
 }
 
 #[test]
-fn tls_servers_show_their_chains_whoever_signed_them() {
+fn tls_servers_show_their_chains_by_any_signer() {
     let place = Place::new();
     place.run(
         "openssl req -x509 -newkey rsa:1024 -nodes -keyout rsa.key -out rsa.pem -subj /CN=old -days 1 2>/dev/null

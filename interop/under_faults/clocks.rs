@@ -47,7 +47,7 @@ fn anew(user: &User) -> bool {
 }
 
 #[test]
-fn a_clock_that_jumps_an_hour_lets_nobody_in_and_is_forgotten_when_it_is_right_again() {
+fn a_clock_that_jumps_an_hour_lets_no_expired_user_in_and_is_forgotten_when_it_is_right_again() {
     let clocks = Clocks::new();
     let [alice, fresh] = super::with_users(&clocks.cluster, ["alice", "fresh"]);
     // A certificate of half an hour.

@@ -137,11 +137,11 @@ fn killed(times: usize) {
 }
 
 #[test]
-fn services_that_are_killed_some_times_let_nobody_in_and_lose_nothing_in_silence() {
+fn services_that_are_killed_some_times_let_no_thief_in_and_lose_nothing_in_silence() {
     killed(4);
 }
 
 #[test]
-fn services_that_are_killed_two_hundred_times_let_nobody_in_and_lose_nothing_in_silence() {
+fn services_that_are_killed_two_hundred_times_let_no_thief_in_and_lose_nothing_in_silence() {
     killed(200);
 }

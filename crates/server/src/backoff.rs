@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_are_back_within_a_second_of_a_proxy_at_which_nobody_listened() {
+    fn agents_are_back_within_a_second_of_a_proxy_that_did_not_listen() {
         let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
         let began = Instant::now();
         for outage in [1, 5, 10, 60, 299] {

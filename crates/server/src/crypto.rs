@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_needs_takes_no_readiness() {
+    fn an_algorithm_that_no_service_needs_takes_no_readiness() {
         let (selection, sink, health) = (selection(), Arc::new(MemorySink::default()), Health::new());
         let _reporter = Reporter::start(&selection, Arc::<MemorySink>::clone(&sink), "auth", health.clone());
         let primitive = Primitive::Verify(KeyAlgorithm::Rsa8192);

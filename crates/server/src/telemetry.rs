@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_nothing_is_traced_nobody_is_asked_or_told() {
+    fn where_nothing_is_traced_no_collector_is_asked_or_told() {
         let mut headers = HeaderMap::new();
         tell(&mut headers);
         assert!(headers.is_empty());

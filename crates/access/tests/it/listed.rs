@@ -145,7 +145,7 @@ fn a_role_of_every_kind_survives_being_written_and_can_do_without_some() {
 }
 
 #[test]
-fn attacks_nobody_hands_out_applications_that_they_do_not_hold() {
+fn attacks_no_user_hands_out_applications_that_they_do_not_hold() {
     let roles = [
         role("dev", "{allow: {app_labels: {env: dev}, rules: [{resources: [role, user], verbs: ['*']}]}}"),
         role("same", "{allow: {app_labels: {env: dev, team: x}}}"),

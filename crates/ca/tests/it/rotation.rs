@@ -256,7 +256,7 @@ fn in_every_order_no_certificate_is_refused() {
 }
 
 #[test]
-fn without_confirmations_somebody_would_be_refused() {
+fn without_confirmations_a_user_would_be_refused() {
     for kind in [CaKind::User, CaKind::Host] {
         let story = explore(&Line::new(kind, 3), Discipline::Forced).unwrap_err();
         assert!(story.len() <= 5, "{story:?}");

@@ -171,7 +171,7 @@ fn every_suite_certifies_tls_keys_of_every_type() {
 }
 
 #[test]
-fn keys_that_nobody_should_have_are_not_certified() {
+fn keys_that_no_holder_should_have_are_not_certified() {
     let cluster = Cluster::new("prod");
     let tls = tls_key(KeyAlgorithm::EcdsaP256);
     let refused = |line: &str| {

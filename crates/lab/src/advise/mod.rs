@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_have_is_refused_before_it_is_measured() {
+    fn what_no_machine_can_have_is_refused_before_it_is_measured() {
         let usual = || ask(Use::Web, &[]);
         usual().check().unwrap();
         for (question, said) in [

@@ -94,7 +94,7 @@ fn lines_have_their_numbers_also_behind_blank_ones() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_and_nobody_waits_for_ever() {
+fn what_is_no_file_is_refused_and_no_reader_waits_for_ever() {
     let said = |path: &str| file(Path::new(path)).unwrap_err().to_string();
     assert!(said("/dev/zero").contains("is a device"), "{}", said("/dev/zero"));
     assert!(said("/").contains("is a directory"), "{}", said("/"));

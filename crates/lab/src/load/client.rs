@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_whoever_closes() {
+    fn answers_are_read_whichever_side_closes() {
         for stays in [false, true] {
             let (response, _) = against(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", stays, None);
             assert_eq!(response.unwrap().body, 2);
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_said_with_the_address() {
+    fn a_target_that_does_not_listen_is_said_with_the_address() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);

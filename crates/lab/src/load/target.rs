@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_listens_is_found_but_not_ourselves() {
+    fn other_programs_that_listen_are_found_but_not_ourselves() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         assert!(listeners(address).is_empty());

@@ -462,8 +462,8 @@ fn a_deleted_key_is_named_while_the_token_stays() {
 }
 
 #[test]
-fn keys_that_nobody_knows_are_removed_by_their_label() {
-    alone("token::keys_that_nobody_knows_are_removed_by_their_label", "", |hsm| {
+fn keys_that_no_record_names_are_removed_by_their_label() {
+    alone("token::keys_that_no_record_names_are_removed_by_their_label", "", |hsm| {
         let custody = hsm.custody();
         let kept = custody.generate("prod user ca ssh", KeyAlgorithm::EcdsaP256).unwrap();
         let attempt = ["prod user ca ssh #1", "prod user ca tls #1"].map(str::to_owned);

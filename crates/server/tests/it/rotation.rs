@@ -103,7 +103,7 @@ async fn silent_node(cluster: &Cluster, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_notices_that_users_and_hosts_get_other_cas() {
+async fn no_session_notices_that_users_and_hosts_get_other_cas() {
     let cluster = Cluster::all_in_one().await;
     let far = far_node(&cluster, "web-2").await;
     let login = os_login();

@@ -334,7 +334,7 @@ fn a_credential_is_registered_once() {
 
 /// §7.2 step 6.
 #[test]
-fn nobody_logs_in_as_another() {
+fn no_user_logs_in_as_another() {
     let party = relying_party();
     let mut thief = Authenticator::new(Algorithm::EdDsa);
     let thiefs = registered(&thief);

@@ -176,7 +176,7 @@ fn writers_wait_sooner_while_a_host_takes_nothing() {
 }
 
 #[test]
-fn answers_that_nobody_reads_are_bounded() {
+fn answers_that_the_peer_does_not_read_are_bounded() {
     let (mut state, _) = towards_peer(Config::default(), 0);
     let flood = (0..100_000).map(|number| state.receive(Frame::Ping(number), Duration::ZERO));
     assert!(flood.into_iter().any(|outcome| matches!(outcome, Err(TunnelError::Protocol(_)))));

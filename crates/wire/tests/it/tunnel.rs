@@ -77,7 +77,7 @@ async fn a_reset_says_why() {
 }
 
 #[tokio::test]
-async fn whoever_leaves_after_the_far_side_has_ended_ends_properly() {
+async fn a_side_that_leaves_after_the_far_one_has_ended_ends_properly() {
     let ((client, _keep), (_server, mut incoming)) = pair(&Config::default());
     let (mut near, mut far) = connected(&client, &mut incoming, b"").await;
     near.shutdown().await.unwrap();
@@ -98,7 +98,7 @@ async fn whoever_leaves_after_the_far_side_has_ended_ends_properly() {
 }
 
 #[tokio::test]
-async fn a_reader_that_stops_stops_its_writer_and_nobody_else() {
+async fn a_reader_that_stops_stops_its_writer_and_no_other() {
     let config = Config::default();
     let ((client, _keep), (_server, mut incoming)) = pair(&config);
     let (mut stuck, _unread) = connected(&client, &mut incoming, b"stuck").await;

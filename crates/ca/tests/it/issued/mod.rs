@@ -186,7 +186,7 @@ fn what_no_policy_may_allow_is_refused() {
 }
 
 #[test]
-fn a_proxy_speaks_to_one_agent_and_is_nobody_elsewhere() {
+fn a_proxy_speaks_to_one_agent_and_is_no_proxy_elsewhere() {
     let world = World::new(Suite::BalancedV1);
     let (proxy, agent) = (HostId::new(), HostId::new());
     let users = world.authority(CaKind::User);

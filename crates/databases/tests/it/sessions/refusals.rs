@@ -136,7 +136,7 @@ async fn a_server_that_is_not_the_right_one_gets_no_login() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_password_is_shown_to_nobody() {
+async fn a_password_is_shown_to_no_client() {
     let world = World::new("");
     world.postgres.sql("create role scram login password 'pen,cil='; create role plain login password 'x'");
     world.postgres.sql("set password_encryption = md5; create role md5 login password 'x'");

@@ -129,7 +129,7 @@ async fn sessions_keep_their_roles_and_a_user_that_is_in_use_is_closed_later() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_waits_for_ever_for_a_user() {
+async fn no_session_waits_for_ever_for_a_user() {
     let longest = Duration::from_secs(2);
     let world = World::paced("create_db_user_mode: keep", |pace| pace.user = longest);
     world.postgres.sql("create role keeper login createrole; create role reader");

@@ -57,7 +57,7 @@ fn what_could_not_be_reported_is_not_lost() {
 }
 
 #[test]
-fn strangers_fill_their_share_and_displace_nobody() {
+fn strangers_fill_their_share_and_displace_no_user() {
     let sightings = Sightings::default();
     let (now, start) = (OffsetDateTime::now_utc(), Instant::now());
     for number in 0..MOST_ENTRIES {

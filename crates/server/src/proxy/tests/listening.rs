@@ -141,7 +141,7 @@ async fn connections_to_the_authority_count_as_well() {
 }
 
 #[tokio::test]
-async fn only_nodes_open_tunnels_and_nobody_relays_through_a_proxy() {
+async fn only_nodes_open_tunnels_and_no_client_relays_through_a_proxy() {
     let rig = Rig::new().await;
     let alice = rig.user("alice");
     let proxy = rig.host(HostId::new(), "other-proxy", HostRole::Proxy);

@@ -261,7 +261,7 @@ async fn a_first_flight_that_is_sent_again_begins_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_many_half_open_whoever_comes_proves_its_address_first() {
+async fn with_many_half_open_a_client_proves_its_address_first() {
     let rig = Rig::new().await;
     rig.echo("web-1").await;
     let alice = rig.user("alice");

@@ -90,7 +90,7 @@ async fn a_locked_auditor_who_reads_nothing_is_cut_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_opens_watches_without_end() {
+async fn no_host_opens_watches_without_end() {
     let cluster = Cluster::without_node().await;
     let mallory = cluster.user("mallory", &[]).await;
     let mut fleet = FleetClient::new(mallory.authority().await);

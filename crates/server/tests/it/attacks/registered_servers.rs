@@ -137,7 +137,7 @@ async fn a_lock_or_removal_of_user_server_or_proxy_ends_a_proxys_logins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_sends_nobody_to_its_own_machine_or_its_clouds_metadata() {
+async fn a_token_sends_no_user_to_its_own_machine_or_its_clouds_metadata() {
     let cluster = Cluster::without_node().await;
     let inwards = [
         "127.0.0.1:22",

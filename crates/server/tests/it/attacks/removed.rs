@@ -199,7 +199,7 @@ async fn authority(cluster: &Cluster, host: &super::people::Host) -> tonic::tran
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_removed_token_lets_nobody_join() {
+async fn a_removed_token_lets_no_host_join() {
     let cluster = Cluster::without_node().await;
     let mut admin = cluster.admin().await;
     let request = v1::CreateTokenRequest { role: "node".to_owned(), uses: 5, ..Default::default() };

@@ -29,7 +29,7 @@ fn refused(what: &str, outcome: Result<(), Status>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_gives_signs_resets_or_edits_more_than_they_hold() {
+async fn no_administrator_gives_signs_resets_or_edits_more_than_they_hold() {
     let (cluster, dora) = desk().await;
     let channel = dora.authority().await;
     let mut admin = AdminClient::new(channel.clone());

@@ -105,7 +105,7 @@ async fn ping(channel: &Channel) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_strangers_oversized_message_is_refused_and_keeps_nobody_waiting() {
+async fn a_strangers_oversized_message_is_refused_and_keeps_no_user_waiting() {
     let cluster = Cluster::without_node().await;
     let pin = pin(&mut cluster.admin().await).await;
     let others = pinned(&cluster.proxy(), &pin).await;

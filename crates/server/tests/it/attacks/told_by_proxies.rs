@@ -97,7 +97,7 @@ async fn an_address_that_no_client_has_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_proxy_says_of_the_protocol_lets_nobody_in() {
+async fn what_a_proxy_says_of_the_protocol_lets_no_user_in() {
     let scene = Scene::new().await;
     // SSH alone is greeted at once, and nothing else is spoken there.
     let mut alone = scene.open(&said("203.0.113.9:1", true));

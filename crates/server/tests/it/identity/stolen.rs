@@ -69,7 +69,7 @@ async fn a_passkeys_answer_serves_once_and_where_it_was_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_passkey_that_is_not_as_it_should_be_logs_nobody_in() {
+async fn a_passkey_that_is_not_as_it_should_be_logs_no_user_in() {
     let cluster = cluster_with(|_| {}).await;
     let bench = Bench::at(&cluster).await;
     let alice = cluster.user("alice", &["root"]).await;

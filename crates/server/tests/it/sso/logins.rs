@@ -54,7 +54,7 @@ async fn a_person_logs_in_at_the_provider_and_their_program_has_certificates() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_are_nobodys_proof_and_people_without_a_role_read_why() {
+async fn names_prove_no_person_and_people_without_a_role_read_why() {
     let (cluster, provider) = (cluster().await, Provider::start(|_| ()).await);
     connect(&cluster, document("corp", &provider, "")).await;
     let pages = Pages::of(&cluster).await;

@@ -36,7 +36,7 @@ on_both! {
     ten_thousand_channels_are_refused_but_for_a_few,
     giant_strings_are_refused_or_cut,
     a_packet_that_claims_to_be_giant_is_not_waited_for,
-    requests_whose_answers_nobody_reads_pile_up_nowhere,
+    requests_whose_answers_the_client_does_not_read_pile_up_nowhere,
     what_is_to_be_ignored_is_and_costs_nothing,
     keys_may_be_changed_without_end,
     nothing_but_authentication_is_served_before_it,
@@ -276,7 +276,7 @@ fn flood(raw: &mut Raw, packet: &Packet, count: usize) -> usize {
     sent
 }
 
-async fn requests_whose_answers_nobody_reads_pile_up_nowhere(face: Face) {
+async fn requests_whose_answers_the_client_does_not_read_pile_up_nowhere(face: Face) {
     let watched = Watched::new(face).await;
     let request = Packet::new(message::GLOBAL_REQUEST).string("keepalive@openssh.com").byte(1);
     let channel_request = Packet::new(message::CHANNEL_REQUEST).number(0).string("nothing").byte(1);

@@ -167,7 +167,7 @@ async fn a_lock_cuts_what_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_on_somebody_else_cuts_nothing() {
+async fn a_lock_on_another_user_cuts_nothing() {
     let world = World::new().await;
     let client = started(world.ssh(&[], &["echo on; sleep 2; echo off"]));
     until("the session", || world.events(&Code::SessionStart).pop()).await;

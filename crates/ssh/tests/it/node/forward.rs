@@ -81,7 +81,7 @@ async fn a_forwarded_port_is_noted_in_the_session_beside_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_port_where_nobody_listens_is_told() {
+async fn a_port_where_no_program_listens_is_told() {
     let world = World::new().await;
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = free.local_addr().unwrap().port();
@@ -300,7 +300,7 @@ async fn a_port_that_is_taken_and_too_many_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_nobody_reads_does_not_hold_up_the_others() {
+async fn a_connection_that_the_client_does_not_read_does_not_hold_up_the_others() {
     let world = World::new().await;
     // Each client gets as much as it reads.
     let source = TcpListener::bind("127.0.0.1:0").await.unwrap();

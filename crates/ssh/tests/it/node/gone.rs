@@ -123,7 +123,7 @@ async fn output_that_a_lock_has_cut_off_ends_what_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_writes_on_finds_nobody_while_it_is_asked_why_the_client_has_gone() {
+async fn what_writes_on_finds_no_reader_while_it_is_asked_why_the_client_has_gone() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("unread");
     // A full pipe would hold it.

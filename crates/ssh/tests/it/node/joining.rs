@@ -183,7 +183,7 @@ async fn sessions_are_watched_joined_and_ended_by_those_who_may() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_watches_slowly_slows_nobody_and_is_told_what_was_skipped() {
+async fn a_slow_watcher_slows_no_other_and_is_told_what_was_skipped() {
     let world = world().await;
     let command = "echo begin; read go; head -c 8000000 /dev/zero | tr '\\0' x; echo; echo the end; cat";
     let mut alice = Seat::new(world.ssh(&["-tt"], &[command]));

@@ -23,7 +23,7 @@ async fn it_is_for_one_login() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_of_the_node_reaches_whoever_has_no_session() {
+async fn the_end_of_the_node_reaches_clients_without_a_session() {
     let world = World::new().await;
     let own = settings(&world, &world.own.name);
     let connection = relayed(&world, "alice", own.clone(), own).await.unwrap();

@@ -307,7 +307,7 @@ async fn root_serves_other_accounts() {
 }
 
 #[test]
-fn a_session_process_that_is_not_root_serves_nobody_else() {
+fn a_session_process_that_is_not_root_serves_no_other_account() {
     use std::os::unix::process::CommandExt;
     let mut helper = std::process::Command::new(env!("CARGO_BIN_EXE_sallyport-session-helper"));
     let spec = r#"{"login":"root","work":"exec","terminal":false,"environment":[]}"#;
@@ -355,7 +355,7 @@ fn fed(client: &mut tokio::process::Child) -> Arc<AtomicU64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_reads_nothing_stops_its_client_and_nobody_else() {
+async fn a_command_that_reads_nothing_stops_its_client_and_no_other() {
     let world = World::new().await;
     let control = format!("-oControlPath={}", world.path("mux").display());
     let mut stuck = started(world.ssh(&["-oControlMaster=yes", &control], &["sleep 60"]));

@@ -412,7 +412,7 @@ async fn a_peer_that_waits_for_us_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_node_that_reads_nothing_holds_up_nobody_and_keeps_nobody() {
+async fn a_node_that_reads_nothing_holds_up_no_client_and_keeps_none() {
     let stand = Stand::new(JumpConfig::default()).await;
     let client = stand.client().await;
     let mut stuck = client.open_direct("stuck", 22, stand.address).await.unwrap();

@@ -180,7 +180,7 @@ async fn modules_learn_who_comes_from_where() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_cannot_be_asked_lets_nobody_in() {
+async fn a_service_that_cannot_be_asked_lets_no_user_in() {
     let Some(service) = Service::new("account required pam_no_such_module.so\n") else { return };
     let world = service.world().await;
     let shown = output(world.ssh(&[], &["echo in"])).await;

@@ -52,7 +52,7 @@ async fn waits(rig: &Rig, count: usize) -> Vec<Duration> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn five_thousand_half_handshakes_keep_nobody_waiting() {
+async fn five_thousand_half_handshakes_keep_no_user_waiting() {
     const HALVES: usize = 5_000;
     // Two descriptors for each.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
@@ -79,7 +79,7 @@ async fn five_thousand_half_handshakes_keep_nobody_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn strangers_with_oversized_bodies_keep_nobody_waiting() {
+async fn strangers_with_oversized_bodies_keep_no_user_waiting() {
     let rig = Rig::new().await;
     let mut held = Vec::new();
     let ways = [

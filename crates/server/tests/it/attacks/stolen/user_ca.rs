@@ -86,7 +86,7 @@ async fn beats(node: &Identity, cluster: &Cluster) -> Result<(), Status> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_that_says_another_kind_than_its_signers_is_nobodys() {
+async fn a_certificate_that_says_another_kind_than_its_signers_is_no_users() {
     let scene = Scene::new().await;
     let cluster = &scene.cluster;
     // The user CA's keys sign the node, which the authority knows.

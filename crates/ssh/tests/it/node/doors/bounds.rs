@@ -46,7 +46,7 @@ async fn a_connection_lasts_as_long_as_the_roles_allow_and_has_so_many_sessions(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_read_holds_up_nobody_else() {
+async fn a_client_that_does_not_read_holds_up_no_other() {
     join_all(ALL.map(|way| async move {
         let world = World::new().await;
         let connection = connection(&world, way).await;

@@ -67,7 +67,7 @@ async fn nothing_is_done_before_the_factor_is_proven_that_roles_demand() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_asked_where_no_role_demands_a_factor() {
+async fn no_user_is_asked_where_no_role_demands_a_factor() {
     for way in ALL {
         let world = World::with("require_session_mfa: no", |_| {}).await;
         assert_eq!(exec(&connection(&world, way).await, "echo in").await.stdout, "in\n", "{way:?}");
