@@ -24,6 +24,8 @@ pub(crate) enum Caller {
     Anonymous { address: SocketAddr },
     /// The holder of a certificate.
     Certified { identity: Arc<Identity>, address: SocketAddr },
+    /// A person, or a program, that shows no certificate of its own here, and for which a proxy calls: where it is, is the proxy's word.
+    Behind { proxy: Arc<str>, address: SocketAddr },
     /// The operator, through the socket that only they can open.
     LocalAdmin,
 }
@@ -31,7 +33,7 @@ pub(crate) enum Caller {
 impl Caller {
     pub(crate) fn name(&self) -> String {
         match self {
-            Self::Anonymous { .. } => String::new(),
+            Self::Anonymous { .. } | Self::Behind { .. } => String::new(),
             Self::Certified { identity, .. } => identity.display_name(),
             Self::LocalAdmin => "@local".to_owned(),
         }
@@ -39,7 +41,9 @@ impl Caller {
 
     pub(crate) fn source(&self) -> String {
         match self {
-            Self::Anonymous { address } | Self::Certified { address, .. } => address.to_string(),
+            Self::Anonymous { address } | Self::Behind { address, .. } | Self::Certified { address, .. } => {
+                address.to_string()
+            }
             Self::LocalAdmin => "local socket".to_owned(),
         }
     }
@@ -47,7 +51,9 @@ impl Caller {
     /// Where the call comes from, unless it is from this machine.
     pub(crate) fn address(&self) -> Option<std::net::IpAddr> {
         match self {
-            Self::Anonymous { address } | Self::Certified { address, .. } => Some(address.ip()),
+            Self::Anonymous { address } | Self::Behind { address, .. } | Self::Certified { address, .. } => {
+                Some(address.ip())
+            }
             Self::LocalAdmin => None,
         }
     }
@@ -55,13 +61,18 @@ impl Caller {
     pub(crate) fn identity(&self) -> Option<&Identity> {
         match self {
             Self::Certified { identity, .. } => Some(identity),
-            Self::Anonymous { .. } | Self::LocalAdmin => None,
+            Self::Anonymous { .. } | Self::Behind { .. } | Self::LocalAdmin => None,
         }
     }
 
-    /// An event about a call.
+    /// An event about a call. One that a proxy makes for a person names the proxy.
     pub(crate) fn event(&self, code: Code) -> Event {
-        Event::new(code, OffsetDateTime::now_utc()).user(self.name()).source(self.source()).origin("auth")
+        let event = Event::new(code, OffsetDateTime::now_utc());
+        let event = event.user(self.name()).source(self.source()).origin("auth");
+        match self {
+            Self::Behind { proxy, .. } => event.field("proxy", proxy.as_ref()),
+            Self::Anonymous { .. } | Self::Certified { .. } | Self::LocalAdmin => event,
+        }
     }
 }
 
@@ -83,7 +94,9 @@ pub(crate) fn unauthenticated() -> Status {
 pub(crate) fn name_of(caller: &Caller) -> String {
     match caller {
         Caller::LocalAdmin => "@local".to_owned(),
-        Caller::Anonymous { address } => format!("{:?}", Subscriber::of(address.ip())),
+        Caller::Anonymous { address } | Caller::Behind { address, .. } => {
+            format!("{:?}", Subscriber::of(address.ip()))
+        }
         Caller::Certified { identity, .. } => match &identity.principal {
             Principal::Host { id, .. } => format!("host {id}"),
             Principal::User { name, .. } => format!("user {name}"),

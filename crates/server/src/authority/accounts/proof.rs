@@ -66,7 +66,9 @@ impl Accounts {
         now: OffsetDateTime,
     ) -> Result<Proven, LoginRefusal> {
         let address = match caller {
-            Caller::Anonymous { address } | Caller::Certified { address, .. } => *address,
+            Caller::Anonymous { address }
+            | Caller::Behind { address, .. }
+            | Caller::Certified { address, .. } => *address,
             Caller::LocalAdmin => NOWHERE,
         };
         if self.guesses.is_barred(address.ip(), now) {

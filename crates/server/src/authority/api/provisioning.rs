@@ -59,7 +59,7 @@ impl Provisioning for Service {
         request: Request<v1::ScimRequest>,
     ) -> Result<Response<v1::ScimAnswer>, Status> {
         let caller = caller(&request);
-        self.gate.host(&caller, "Provisioning.AnswerScim", &[HostRole::Proxy]).await?;
-        self.provisioning.answer(request.into_inner()).await.map(Response::new)
+        let proxy = self.gate.host(&caller, "Provisioning.AnswerScim", &[HostRole::Proxy]).await?;
+        self.provisioning.answer(&proxy.display_name(), request.into_inner()).await.map(Response::new)
     }
 }

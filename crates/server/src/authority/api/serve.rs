@@ -144,7 +144,7 @@ pub(crate) async fn tls(api: &Arc<Api>, io: BoxIo, peer: PeerInfo) {
     let _heard = caller.identity().and_then(|identity| api.registry.heard.begins(identity, peer.address));
     let limit = match caller {
         Caller::Anonymous { .. } => Some(ANONYMOUS_TIMEOUT),
-        Caller::Certified { .. } | Caller::LocalAdmin => None,
+        Caller::Certified { .. } | Caller::Behind { .. } | Caller::LocalAdmin => None,
     };
     let whose = caller.identity().map_or(stranger, |identity| Whose::User(identity.display_name()));
     let served = http(api, Box::new(stream), caller, offer(whose));
@@ -273,7 +273,7 @@ const FOLLOWING: &str = "/sallyport.v1.Rotation/Follow";
 fn for_those_let_in(router: Router, gate: &Arc<Gate>, caller: &Caller) -> Router {
     let refused = match caller {
         Caller::LocalAdmin => return router,
-        Caller::Anonymous { .. } => unauthenticated(),
+        Caller::Anonymous { .. } | Caller::Behind { .. } => unauthenticated(),
         Caller::Certified { identity, address } => match identity.comes_from(Some(address.ip())) {
             Ok(()) => return router,
             Err(elsewhere) => Status::permission_denied(elsewhere.to_string()),

@@ -50,6 +50,8 @@ impl Service {
                 let proxy = Some(proxy.display_name());
                 Ok(Asker { caller, user, address, host_name: String::new(), proxy })
             }
+            // Nothing was looked at: it takes no part of what the proxy may do for others.
+            (Err(status), Ok(_)) if status.code() == tonic::Code::ResourceExhausted => Err(status),
             (Err(status), _) | (_, Err(status)) => {
                 self.gate.pages_within_bounds(proxy)?;
                 Err(self.gate.refuse(caller, method, status).await)

@@ -37,7 +37,7 @@ impl Service {
         let caller = caller(&request);
         let proxy = self.gate.host(&caller, method, &[HostRole::Proxy]).await?;
         let asked = request.into_inner();
-        let browser = Browser::at(address(&asked), proxy.display_name())?;
+        let browser = Browser::at(address(&asked), &proxy.display_name())?;
         self.gate.within_bounds(&browser.caller)?;
         self.gate.pages_within_bounds(proxy)?;
         self.journal.called(&caller, method, "").await?;

@@ -36,7 +36,9 @@ pub(crate) enum Who {
 impl Who {
     pub(crate) fn of(caller: &Caller) -> Self {
         match caller {
-            Caller::Anonymous { address } => Self::Place(Place::of(address.ip())),
+            Caller::Anonymous { address } | Caller::Behind { address, .. } => {
+                Self::Place(Place::of(address.ip()))
+            }
             Caller::Certified { identity, .. } => Self::Login(identity.login_id),
             Caller::LocalAdmin => Self::Local,
         }

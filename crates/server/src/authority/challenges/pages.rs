@@ -14,24 +14,22 @@ use crate::authority::challenges::records::ChallengeRecord;
 pub(crate) struct Browser {
     /// It has no certificate, wherever it is.
     pub(crate) caller: Caller,
-    /// The proxy's name.
-    pub(crate) proxy: String,
 }
 
 impl Browser {
     /// # Errors
     /// The address is none.
-    pub(crate) fn at(address: &str, proxy: String) -> Result<Self, Status> {
+    pub(crate) fn at(address: &str, proxy: &str) -> Result<Self, Status> {
         let ip = address.parse::<IpAddr>().ok();
         let address = ip.map(|ip| SocketAddr::new(ip, 0)).or_else(|| address.parse::<SocketAddr>().ok());
         let address = address.ok_or_else(|| {
             Status::invalid_argument("the browser's address is no IP address, with or without a port")
         })?;
-        Ok(Self { caller: Caller::Anonymous { address }, proxy })
+        Ok(Self { caller: Caller::Behind { proxy: proxy.into(), address } })
     }
 
     pub(crate) fn event(&self, code: Code) -> Event {
-        self.caller.event(code).field("proxy", self.proxy.clone())
+        self.caller.event(code)
     }
 }
 

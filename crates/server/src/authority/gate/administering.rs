@@ -118,7 +118,7 @@ impl Administering {
         }
         let (identity, address) = match caller {
             Caller::LocalAdmin => return self.on_record(caller, Code::AdminActLocal, act).await,
-            Caller::Anonymous { .. } => return Err(unauthenticated()),
+            Caller::Anonymous { .. } | Caller::Behind { .. } => return Err(unauthenticated()),
             Caller::Certified { identity, address } => (identity, address),
         };
         let Principal::User { name, .. } = &identity.principal else {

@@ -65,7 +65,9 @@ impl Gate {
         let now = OffsetDateTime::now_utc();
         let admitted = match caller {
             Caller::LocalAdmin => true,
-            Caller::Anonymous { address } => self.guesses.admits_call(address.ip(), None, now),
+            Caller::Anonymous { address } | Caller::Behind { address, .. } => {
+                self.guesses.admits_call(address.ip(), None, now)
+            }
             Caller::Certified { identity, address } => match identity.principal {
                 Principal::User { .. } => {
                     self.guesses.admits_call(address.ip(), Some(identity.login_id), now)
@@ -82,6 +84,20 @@ impl Gate {
             Principal::Host { id, .. } if self.guesses.admits_pages(*id, OffsetDateTime::now_utc()) => Ok(()),
             _ => Err(over_bounds()),
         }
+    }
+
+    /// Whether the certificate is verified that a host shows of a user's client: not where too many from there did not count in this minute.
+    pub(crate) fn verifies_from(&self, address: IpAddr) -> Result<(), Status> {
+        if self.guesses.verifies_from(address, OffsetDateTime::now_utc()) {
+            Ok(())
+        } else {
+            Err(over_bounds())
+        }
+    }
+
+    /// One did not count.
+    pub(crate) fn note_bad(&self, address: IpAddr) {
+        self.guesses.note_bad(address, OffsetDateTime::now_utc());
     }
 
     /// Whether a call that a proxy makes for a client of a user's login is within the bounds of that login, of where the client is, and of the
@@ -173,7 +189,7 @@ impl Gate {
     ) -> Result<ApiPermit, Status> {
         let identity = match caller {
             Caller::LocalAdmin => return Ok(ApiPermit::local_admin()),
-            Caller::Anonymous { .. } => return Err(unauthenticated()),
+            Caller::Anonymous { .. } | Caller::Behind { .. } => return Err(unauthenticated()),
             Caller::Certified { identity, .. } => identity,
         };
         let identity = self.valid(identity)?;
@@ -196,7 +212,7 @@ impl Gate {
     pub(crate) fn check_certified<'c>(&self, caller: &'c Caller) -> Result<&'c Identity, Status> {
         match caller {
             Caller::Certified { identity, .. } => self.check_valid(identity).map(|()| identity.as_ref()),
-            Caller::Anonymous { .. } => Err(unauthenticated()),
+            Caller::Anonymous { .. } | Caller::Behind { .. } => Err(unauthenticated()),
             Caller::LocalAdmin => {
                 Err(Status::permission_denied("this is for hosts and users with a certificate"))
             }

@@ -43,7 +43,7 @@ impl Delegation {
     ) -> Result<(), Status> {
         let held = match caller {
             Caller::LocalAdmin => return Ok(()),
-            Caller::Anonymous { .. } => Err(unauthenticated()),
+            Caller::Anonymous { .. } | Caller::Behind { .. } => Err(unauthenticated()),
             Caller::Certified { identity, .. } => self.gate.valid(identity).and_then(|now| decide(&now)),
         };
         match held {

@@ -27,6 +27,10 @@ const CALLS_OF_PAGES: usize = 6_000;
 const CALLS_FOR_LOGIN: usize = 300;
 /// and for the clients of one place, where several logins may be.
 const CALLS_FOR_PLACE: usize = 1_200;
+/// Certificates of users that do not count, and that proxies and agents have shown of the clients of one place: past that no more is verified
+/// from there in the minute, so that a flood of them costs a look into a table each, and takes no more of what its proxy may call. A client
+/// whose certificate has just ended shows one or two.
+const BAD_OF_PLACE: usize = 120;
 /// Places and logins remembered; past that, the one that was quiet for the longest goes.
 const REMEMBERED: usize = 20_000;
 
@@ -47,6 +51,8 @@ enum Who {
     ForLogin(Uuid),
     /// and those of a place.
     ForPlace(Place),
+    /// The certificates of a place that do not count.
+    Bad(Place),
 }
 
 /// Calls in the present minute.
@@ -115,6 +121,23 @@ impl Guesses {
         own && places(address)
             .all(|(place, times)| self.admits(Who::ForPlace(place), CALLS_FOR_PLACE * times, now))
             && self.admits_pages(proxy, now)
+    }
+
+    /// Whether a certificate that a host shows of a client at an address is verified at all.
+    pub(crate) fn verifies_from(&self, address: IpAddr, now: OffsetDateTime) -> bool {
+        let minute = now.unix_timestamp() / 60;
+        let table = self.calls.lock();
+        places(address).all(|(place, times)| {
+            let bad = table.get(&Who::Bad(place)).filter(|bad| bad.minute == minute);
+            bad.is_none_or(|bad| bad.calls < BAD_OF_PLACE * times)
+        })
+    }
+
+    /// Counts one that did not count.
+    pub(crate) fn note_bad(&self, address: IpAddr, now: OffsetDateTime) {
+        for (place, times) in places(address) {
+            self.admits(Who::Bad(place), BAD_OF_PLACE * times, now);
+        }
     }
 
     fn admits(&self, who: Who, most: usize, now: OffsetDateTime) -> bool {
@@ -224,6 +247,27 @@ mod tests {
             .count();
         assert_eq!(admitted, left);
         assert!(guesses.admits_for(proxy, login, office, now + time::Duration::minutes(1)));
+    }
+
+    #[test]
+    fn attacks_bad_certificates_of_one_place_are_not_verified_without_end() {
+        let guesses = Guesses::default();
+        let (flood, other, now) = (ip("2001:db8:1:2::1"), ip("192.0.2.7"), start());
+        let verified = (0..BAD_OF_PLACE * 10).filter(|_| {
+            let verifies = guesses.verifies_from(flood, now);
+            if verifies {
+                guesses.note_bad(flood, now);
+            }
+            verifies
+        });
+        assert_eq!(verified.count(), BAD_OF_PLACE);
+        assert!(!guesses.verifies_from(ip("2001:db8:1:2:ffff::1"), now), "of the same place");
+        assert!(guesses.verifies_from(ip("2001:db8:1:3::1"), now) && guesses.verifies_from(other, now));
+        assert!(guesses.verifies_from(flood, now + time::Duration::minutes(1)));
+        // What counts is not counted here: a look takes nothing.
+        for _ in 0..BAD_OF_PLACE * 10 {
+            assert!(guesses.verifies_from(other, now));
+        }
     }
 
     #[test]

@@ -218,7 +218,7 @@ impl Identities {
                 // A caller that was removed is refused when its certificate is checked.
                 Ok(Cow::Borrowed(_)) | Err(_) => caller.clone(),
             },
-            Caller::Anonymous { .. } | Caller::LocalAdmin => caller.clone(),
+            Caller::Anonymous { .. } | Caller::Behind { .. } | Caller::LocalAdmin => caller.clone(),
         }
     }
 

@@ -34,12 +34,16 @@ impl Provisioning {
     }
 
     /// Answers a request of a SCIM client. What the client may read is in the answer; a failure of ours is the call's.
-    pub(crate) async fn answer(&self, request: v1::ScimRequest) -> Result<v1::ScimAnswer, Status> {
+    pub(crate) async fn answer(
+        &self,
+        proxy: &str,
+        request: v1::ScimRequest,
+    ) -> Result<v1::ScimAnswer, Status> {
         let now = OffsetDateTime::now_utc();
         // The proxy's word for where the client is. What comes with a good token is not held to it: clients of many clusters come
         // from the addresses of one provider, and another's failures do not keep ours from saying who has left.
         let address: SocketAddr = request.client_addr.parse().unwrap_or(NOWHERE);
-        let client = Caller::Anonymous { address };
+        let client = Caller::Behind { proxy: proxy.into(), address };
         let Some(connector) = self.connector_of(&request.token, now).await? else {
             if self.gate.within_bounds(&client).is_err() {
                 return Ok(answered(Response::refused(ScimError::Busy)));

@@ -60,7 +60,7 @@ impl Site {
             body: body.to_string().into_bytes().into(),
             client_addr: "192.0.2.7:4711".to_owned(),
         };
-        let answer = self.provisioning().answer(request).await.unwrap();
+        let answer = self.provisioning().answer("proxy-1", request).await.unwrap();
         (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
     }
 

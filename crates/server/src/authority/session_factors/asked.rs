@@ -75,7 +75,9 @@ impl Asker<'_> {
     /// it all others.
     pub(crate) fn guesser(&self) -> Caller {
         match &self.proxy {
-            Some(_) => Caller::Anonymous { address: SocketAddr::new(self.address, 0) },
+            Some(proxy) => {
+                Caller::Behind { proxy: proxy.as_str().into(), address: SocketAddr::new(self.address, 0) }
+            }
             None => self.caller.clone(),
         }
     }

@@ -17,11 +17,27 @@ impl SessionFactors {
         shown: Option<&v1::ShownCertificate>,
         from: Option<IpAddr>,
     ) -> Result<Identity, Status> {
-        use v1::shown_certificate::Certificate;
         let now = OffsetDateTime::now_utc();
-        let (authorities, denied) = (self.issuance.authorities(), |problem: &dyn std::fmt::Display| {
-            Status::permission_denied(format!("the user's certificate: {problem}"))
-        });
+        if let Some(from) = from {
+            self.gate.verifies_from(from)?;
+        }
+        let identity = self.verified(shown, now).inspect_err(|_| {
+            if let Some(from) = from {
+                self.gate.note_bad(from);
+            }
+        })?;
+        identity.comes_from(from).map_err(|elsewhere| denied(&elsewhere))?;
+        self.gate.check_locks(&identity, now)?;
+        Ok(self.identities.current(&identity)?.into_owned())
+    }
+
+    fn verified(
+        &self,
+        shown: Option<&v1::ShownCertificate>,
+        now: OffsetDateTime,
+    ) -> Result<Identity, Status> {
+        use v1::shown_certificate::Certificate;
+        let authorities = self.issuance.authorities();
         let trust = authorities.trust();
         let identity = match shown.and_then(|shown| shown.certificate.as_ref()) {
             Some(Certificate::Ssh(line)) => {
@@ -31,10 +47,7 @@ impl SessionFactors {
             Some(Certificate::Tls(der)) => trust.identify_tls(der, now).map_err(|error| denied(&error))?,
             None => return Err(Status::permission_denied("the call shows no certificate of a user")),
         };
-        own_of(&identity)?;
-        identity.comes_from(from).map_err(|elsewhere| denied(&elsewhere))?;
-        self.gate.check_locks(&identity, now)?;
-        Ok(self.identities.current(&identity)?.into_owned())
+        own_of(&identity).map(|_| identity)
     }
 
     /// Whether a factor is proven for a session about which this host decides.
@@ -78,6 +91,10 @@ impl SessionFactors {
             },
         })
     }
+}
+
+fn denied(problem: &dyn std::fmt::Display) -> Status {
+    Status::permission_denied(format!("the user's certificate: {problem}"))
 }
 
 /// An address as a proxy or an agent tells it, with a port or without.
