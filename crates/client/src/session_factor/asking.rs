@@ -97,18 +97,19 @@ impl Asking {
         if !asker.can_ask() {
             return Err(wanted_of(demanded));
         }
-        self.lead(authority.await, demanded, wanted, asker).await
+        self.lead(authority, demanded, wanted, asker).await
     }
 
     /// Asks the authority and the person, for all that wait.
     async fn lead(
         &self,
-        authority: Result<impl Proves>,
+        authority: impl Future<Output = Result<impl Proves>>,
         demanded: &Demanded,
         wanted: &[SessionTarget],
         asker: &dyn Asker,
     ) -> Result {
-        self.gather().await;
+        // The authority is connected to while more may come.
+        let (authority, ()) = tokio::join!(authority, self.gather());
         let mut targets = self.beside(&[]);
         targets.extend(wanted.iter().filter(|target| !targets.contains(target)).cloned().collect::<Vec<_>>());
         targets.truncate(MOST_TARGETS);
@@ -282,6 +283,10 @@ mod tests {
         ) -> BoxFuture<'a, Result<SessionFactorState, Status>> {
             async move {
                 self.read.lock().push(shown);
+                if code == "late" {
+                    self.stands.send_replace("proven");
+                    return Err(Status::failed_precondition("this is proven already"));
+                }
                 if code != self.right {
                     return Err(Status::permission_denied("the code is wrong"));
                 }
@@ -482,6 +487,25 @@ mod tests {
         let ((), came_to) = tokio::join!(gone, waits);
         came_to.unwrap();
         assert_eq!(second.asked.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_code_that_comes_when_the_page_has_proven_it_is_no_failure() {
+        let (asking, fake, person) = (Asking::default(), Fake::default(), typing(&["late"]));
+        prove(&asking, &fake, "web-1", &person).await.unwrap();
+        assert_eq!((fake.asked.lock().len(), person.asked.load(Ordering::Relaxed)), (1, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_authority_is_connected_to_while_more_may_come() {
+        let (asking, fake, person) = (Asking::default(), Fake::default(), typing(&["123456"]));
+        let before = Instant::now();
+        let far = async {
+            tokio::time::sleep(GATHER).await;
+            Ok(&fake)
+        };
+        asking.prove_at(far, &demanded("web-1"), &[], &person).await.unwrap();
+        assert_eq!(before.elapsed(), GATHER);
     }
 
     #[tokio::test(start_paused = true)]

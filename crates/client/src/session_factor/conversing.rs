@@ -133,6 +133,18 @@ impl Under<'_> {
                     question.names(targets);
                     read.clone_from(targets);
                 }
+                // It has ended while the code was on its way: at the page, or by another program of the login.
+                Err(status) if status.code() == Code::FailedPrecondition => {
+                    let stands = tokio::time::timeout(PAUSE, authority.wait(challenge)).await;
+                    let state = stands.ok().and_then(Result::ok);
+                    match state.as_ref().map(|state| (ended(state), state.partly)) {
+                        Some((Some(Ended::Proven(_)), true)) => return Ok(None),
+                        Some((Some(ended), _)) => return Ok(Some((ended, targets.clone()))),
+                        Some((None, _)) | None => {
+                            return Err(Error::answered("prove the second factor", status));
+                        }
+                    }
+                }
                 Err(status) => return Err(Error::answered("prove the second factor", status)),
             }
         }

@@ -23,7 +23,7 @@ use crate::authority::factors::kept::{Factors, Held};
 use crate::authority::gate::calls::Gate;
 use crate::authority::identities::known::Identities;
 use crate::authority::issuance::in_force::Issuance;
-use crate::authority::session_factors::awaited::Awaited;
+use crate::authority::session_factors::awaited::{Awaited, Call};
 use crate::authority::session_factors::pending::{Open, Pending, Tuple};
 use crate::authority::session_factors::targets::Targets;
 use crate::authority::storage::storage;
@@ -148,7 +148,7 @@ impl SessionFactors {
     /// Asks for a factor, unless nothing demands one or it is proven already. What a login asks for while a challenge of its own is
     /// open joins it; what a proxy asks for joins only what the same proxy has asked for.
     pub(crate) async fn begin(
-        &self,
+        self: &Arc<Self>,
         asker: &Asker<'_>,
         wanted: Wanted,
     ) -> Result<v1::SessionFactorAsked, Status> {
@@ -176,7 +176,13 @@ impl SessionFactors {
         };
         // Those that come at once find what the first of them has opened.
         let _turn = self.turns.take(&own.login.to_string()).await?;
-        let joined = self.join(&tuple, &needed, now).await?;
+        // The program is there until it is answered, and asks again from then on.
+        let known = self.pending.find(&tuple, now);
+        let held = known.as_ref().map(|open| self.there(asker.caller, &open.id, Call::Acts));
+        let joined = match (known, &held) {
+            (Some(open), Some(Some(_))) => self.join(open, &tuple, &needed, now).await?,
+            _ => None,
+        };
         let is_joined = joined.is_some();
         let open = match joined {
             Some(open) => open,
@@ -286,10 +292,10 @@ impl SessionFactors {
     async fn join(
         &self,
         tuple: &Tuple,
+        open: Open,
         needed: &Needed,
         now: OffsetDateTime,
     ) -> Result<Option<Open>, Status> {
-        let Some(open) = self.pending.find(tuple, now) else { return Ok(None) };
         let key = crate::authority::secrets::hash_of(&open.id);
         // A page may be shown, or a wrong code counted, at this moment.
         for _ in 0..4 {

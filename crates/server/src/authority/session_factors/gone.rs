@@ -15,12 +15,13 @@ use crate::authority::challenges::kept::Challenges;
 use crate::authority::challenges::records::State;
 use crate::authority::secrets::hash_of;
 use crate::authority::session_factors::asked::{SessionFactors, own_of};
+use crate::authority::session_factors::awaited::Call;
 
 /// How long a program has to come back that lost its connection, or whose call was answered and asks anew.
 const COMES_BACK: Duration = Duration::from_secs(5);
 
-/// A call that waits for a challenge.
-struct Waiter {
+/// A call about a challenge, while it goes on.
+pub(super) struct Waiter {
     factors: Arc<SessionFactors>,
     caller: Caller,
     id: String,
@@ -38,11 +39,13 @@ impl Drop for Waiter {
                 // Another authority, or this one anew, lets the program wait.
                 () = factors.challenges.stop.cancelled() => return,
             }
-            if factors.awaited.is_gone(&key, left)
-                && let Err(status) = factors.withdraw(&caller, &key).await
-            {
+            if !factors.awaited.is_gone(&key, left) {
+                return;
+            }
+            if let Err(status) = factors.withdraw(&caller, &key).await {
                 debug!(%status, "a challenge whose program has gone was not ended");
             }
+            factors.awaited.forget(&key);
         });
     }
 }
@@ -57,9 +60,14 @@ impl SessionFactors {
     ) -> Result<sallyport_wire::v1::SessionFactorState, Status> {
         // Whose it is, before anything is kept of it.
         self.asked(caller, &own_of(user)?, id, OffsetDateTime::now_utc()).await?;
-        self.awaited.comes(&hash_of(id));
-        let _waiter = Waiter { factors: Arc::clone(self), caller: caller.clone(), id: id.to_owned() };
+        let _waiter = self.there(caller, id, Call::Waits);
         self.stands(caller, user, id).await
+    }
+
+    /// Keeps a challenge from being ended for want of a program, as long as a call about it goes on; none where it is being ended.
+    pub(super) fn there(self: &Arc<Self>, caller: &Caller, id: &str, call: Call) -> Option<Waiter> {
+        let in_time = self.awaited.comes(&hash_of(id), call);
+        in_time.then(|| Waiter { factors: Arc::clone(self), caller: caller.clone(), id: id.to_owned() })
     }
 
     /// Ends a challenge that no program waits for any more, which is the caller's as was seen when the last one came to wait. It is no

@@ -1,6 +1,7 @@
 //! A second factor as it is proven by a code that is typed, and the proofs that serve a session.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use sallyport_access::FactorDemand;
 use sallyport_wire::v1;
@@ -11,8 +12,9 @@ use zeroize::Zeroizing;
 use crate::authority::accounts::opening::Standing;
 use crate::authority::challenges::changes::Own;
 use crate::authority::challenges::kept::Challenges;
-use crate::authority::challenges::records::{NamedTarget, SessionsAsked};
+use crate::authority::challenges::records::{ChallengeRecord, NamedTarget, SessionsAsked, State};
 use crate::authority::session_factors::asked::{Asker, MOST_TARGETS, SessionFactors, state_of};
+use crate::authority::session_factors::awaited::Call;
 
 /// How often a code is held against a challenge that others change at the same moment.
 const TRIES: usize = 3;
@@ -56,7 +58,7 @@ impl SessionFactors {
     /// Proves a challenge of a login by a one-time or recovery code, for the sessions that the person has read where they typed it. What
     /// else was asked for by then may be a thief's, who has the login's key and is at the same address.
     pub(crate) async fn prove(
-        &self,
+        self: &Arc<Self>,
         asker: &Asker<'_>,
         id: &str,
         otp: Zeroizing<String>,
@@ -65,9 +67,17 @@ impl SessionFactors {
         let now = OffsetDateTime::now_utc();
         let (own, guesser) = (asker.own()?, asker.guesser());
         let mut tries = 0;
+        // Whose it is, before anything is kept of it. A code may take seconds to compare, and its program does not wait meanwhile.
+        self.asked(&guesser, &own, id, now).await?;
+        let _there = asker.proxy.is_none().then(|| self.there(asker.caller, id, Call::Acts));
         loop {
             let stored = self.asked(&guesser, &own, id, now).await?;
             self.challenges.still_asked(&stored.value, now).await?;
+            // The page may have proven it while the code was typed: what the code was for is there, and the code is not spent.
+            if matches!(stored.value.state, State::Proven(_)) && self.covers(asker, &stored.value, shown, now)
+            {
+                return Ok(state_of(&stored.value));
+            }
             Challenges::is_pending(&stored)?;
             let asked = stored.value.purpose.sessions().map(|asked| self.as_shown(asker, asked, shown, now));
             let asked = asked.transpose()?;
@@ -88,6 +98,27 @@ impl SessionFactors {
         }
         let stored = self.asked(&guesser, &own, id, now).await?;
         Ok(state_of(&stored.value))
+    }
+
+    /// Whether what was proven is all that the person has read. Another program's code may have proven what that one had asked for.
+    fn covers(
+        &self,
+        asker: &Asker<'_>,
+        record: &ChallengeRecord,
+        shown: &[v1::SessionTarget],
+        now: OffsetDateTime,
+    ) -> bool {
+        let Some(asked) = record.purpose.sessions() else { return false };
+        let is_proven = |target: &v1::SessionTarget| {
+            let with = self.targets.find(target);
+            let demand = with.and_then(|with| self.targets.demand(&asker.user, &with, target, now));
+            demand.is_ok_and(|demand| {
+                demand.is_none_or(|demand| {
+                    asked.targets.iter().any(|known| known.target.covers(&demand.target))
+                })
+            })
+        };
+        asked.all || !asked.partly || shown.iter().all(is_proven)
     }
 
     /// What was asked for, without what the person has not read.

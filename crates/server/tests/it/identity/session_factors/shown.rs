@@ -185,3 +185,75 @@ async fn attacks_one_login_uses_up_no_calls_that_its_proxy_makes_for_others() {
     let id = own.page.unwrap().challenge;
     bench.web.clone().describe_approval(at(&id)).await.unwrap();
 }
+
+/// The page proves it while a code is on its way: the person has what they asked for, and the code for another time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_code_that_comes_when_the_page_has_proven_it_is_not_spent_and_no_failure() {
+    let (cluster, alice) = scene("require_session_mfa: yes").await;
+    let bench = Bench::at(&cluster).await;
+    agent_of(&cluster).await;
+    let mut key = bench.first_passkey(&alice).await;
+    let codes = bench.recovery_codes(&alice, &mut key).await;
+    let wiki = to("app", "wiki", "", "");
+    let id = bench.proves(&alice, &mut key, wanted(&[web_1()])).await;
+    let mut client = sessions(&alice).await;
+    let late = client.prove(read(&id, &codes[0], vec![web_1()])).await.unwrap().into_inner();
+    assert_eq!((late.state.as_str(), late.partly), ("proven", false));
+    let next = bench.ask(&alice, wanted(&[wiki.clone(), to("db", "shop", "app", "shop")])).await;
+    let id = next.page.unwrap().challenge;
+    let proven = client.prove(read(&id, &codes[0], vec![wiki.clone()])).await.unwrap().into_inner();
+    assert_eq!((proven.state.as_str(), proven.partly), ("proven", true), "the code was not spent");
+    // What another program's code has proven is not what this person has read.
+    let other = client.prove(read(&id, &codes[1], vec![to("db", "shop", "app", "shop")])).await.unwrap_err();
+    assert_eq!(other.code(), Code::FailedPrecondition, "{other:?}");
+    assert_eq!(client.prove(read(&id, &codes[1], vec![wiki])).await.unwrap().into_inner().state, "proven");
+}
+
+/// A proxy shows certificates that do not count, from one place: past a few they are not verified, and others' calls go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn attacks_bad_certificates_take_no_part_of_what_their_proxy_calls_for_others() {
+    let (cluster, alice) = scene("require_session_mfa: yes").await;
+    let bench = Bench::at(&cluster).await;
+    agent_of(&cluster).await;
+    bench.first_passkey(&alice).await;
+    let proxy = bench.factors_of_sessions();
+    let begin = |certificate: Option<v1::ShownCertificate>, address: &str| {
+        let (mut proxy, address) = (proxy.clone(), address.to_owned());
+        let request = v1::BeginSessionFactorForRequest { certificate, address, target: Some(web_1()) };
+        async move { proxy.begin_for(request).await.map(drop).map_err(|status| status.code()) }
+    };
+    let bad =
+        || Some(v1::ShownCertificate { certificate: Some(Certificate::Ssh("ssh-ed25519 AAAA".to_owned())) });
+    let mut verified = 0;
+    while begin(bad(), "192.0.2.9").await == Err(Code::PermissionDenied) {
+        verified += 1;
+        assert!(verified <= 120, "no place has more verified in a minute");
+    }
+    assert_eq!(begin(bad(), "192.0.2.9").await, Err(Code::ResourceExhausted));
+    assert_eq!(begin(shown(&alice), "192.0.2.9").await, Err(Code::ResourceExhausted), "of the same place");
+    assert_eq!(begin(shown(&alice), "192.0.2.8").await, Ok(()), "of another");
+}
+
+/// What a proxy's client guesses is on record with the proxy.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_of_what_a_proxy_calls_for_a_person_name_the_proxy() {
+    let (cluster, alice) = scene("require_session_mfa: yes").await;
+    let bench = Bench::at(&cluster).await;
+    let address = "192.0.2.7".to_owned();
+    let request = v1::ProveSessionFactorForRequest {
+        challenge: "guessed".to_owned(),
+        certificate: shown(&alice),
+        address: address.clone(),
+        otp: "123456".to_owned(),
+        shown: Vec::new(),
+    };
+    bench.factors_of_sessions().prove_for(request).await.unwrap_err();
+    bench.web.clone().describe_approval(at("guessed")).await.unwrap_err();
+    let refused = support::events(&mut cluster.admin().await, "SP1015W").await;
+    assert!(refused.len() >= 2, "{refused:?}");
+    assert!(refused.iter().all(|event| event["fields"]["proxy"] == "proxy:pages"), "{refused:?}");
+    assert!(
+        refused.iter().any(|event| event["source"].as_str().unwrap().starts_with(&address)),
+        "{refused:?}"
+    );
+}
