@@ -36,8 +36,17 @@ const ON_RECORD: usize = 50;
 fn sessions_on_record(asked: &SessionsAsked) -> Vec<String> {
     let all = asked.all.then(|| "all".to_owned());
     // Of a database, the account is in the words of who asked.
-    let named = asked.targets.iter().take(ON_RECORD).map(|named| shown(&named.target.to_string()));
+    let named = asked.targets.iter().take(ON_RECORD).map(|named| shown(&on_record(named)));
     all.into_iter().chain(named).collect()
+}
+
+/// A session by what its resource is called, and by its id where that is another word.
+fn on_record(NamedTarget { target, name }: &NamedTarget) -> String {
+    let resource = match target.resource == *name {
+        true => name.clone(),
+        false => format!("{name} ({})", target.resource),
+    };
+    SessionTarget { resource, ..target.clone() }.to_string()
 }
 
 /// Which sessions a factor is asked for, as a page shows them.

@@ -373,11 +373,16 @@ impl Challenges {
         self.write(stored, &next, Vec::new(), now).await.map(drop)
     }
 
-    /// An event with which challenge it is about.
+    /// An event with which challenge it is about, and from where that was asked for: by which login, where one did.
     pub(crate) fn named(event: Event, stored: &Stored<ChallengeRecord>) -> Event {
-        event
+        let event = event
             .field("challenge", stored.name.get(..SHOWN).unwrap_or_default())
             .field("purpose", stored.value.purpose.word())
+            .field("asked_from", stored.value.address.to_string());
+        match stored.value.login {
+            Some(login) => event.field("login_id", login.to_string()),
+            None => event,
+        }
     }
 
     /// Refuses what was asked for by a login that is over, by a user who is not there any more or was reset since.

@@ -163,7 +163,8 @@ impl SessionFactors {
         if let Some(until) = self.challenges.grants.quiet(own.login, asker.address, now) {
             let left = (until - now).whole_seconds().max(1);
             return Err(Status::permission_denied(format!(
-                "the second factor for this session was refused; it is not asked for again for {left} s"
+                "the second factor for this session was refused; it is not asked for again for {left} s. If that was not you, another program may \
+                 have this login: sallyport logout, and log in again"
             )));
         }
         let tuple = Tuple {
@@ -291,8 +292,8 @@ impl SessionFactors {
     /// The open challenge that takes these sessions, too. One that a page has shown takes none that it has not.
     async fn join(
         &self,
-        tuple: &Tuple,
         open: Open,
+        tuple: &Tuple,
         needed: &Needed,
         now: OffsetDateTime,
     ) -> Result<Option<Open>, Status> {

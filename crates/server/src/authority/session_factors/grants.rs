@@ -15,6 +15,10 @@ const MOST_OF_LOGIN: usize = 32;
 const MOST_LOGINS: usize = 50_000;
 /// How long a user who has refused is not asked again.
 pub(crate) const QUIET: time::Duration = time::Duration::seconds(60);
+/// How often that is so of one login and place in [`QUIET_WINDOW`]: a thief with the login's key, who can join its questions and refuse them from
+/// behind the same address, does not keep its person from being asked for longer.
+const MOST_QUIET: u32 = 3;
+const QUIET_WINDOW: time::Duration = time::Duration::minutes(10);
 
 /// For which sessions a proof is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,11 +72,19 @@ impl Grant {
     }
 }
 
+/// Refusals for one login and place.
+#[derive(Debug, Clone, Copy)]
+struct Refused {
+    since: OffsetDateTime,
+    times: u32,
+    until: OffsetDateTime,
+}
+
 /// The proofs of all logins, and who has refused to prove.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
     kept: Mutex<HashMap<Uuid, Vec<Grant>>>,
-    refused: Mutex<HashMap<(Uuid, IpAddr), OffsetDateTime>>,
+    refused: Mutex<HashMap<(Uuid, IpAddr), Refused>>,
 }
 
 impl Grants {
@@ -117,15 +129,26 @@ impl Grants {
     /// A user has refused to prove for a login, or failed to.
     pub(crate) fn refused(&self, login: Uuid, address: IpAddr, now: OffsetDateTime) {
         let mut refused = self.refused.lock();
-        refused.retain(|_, until| now < *until);
-        if refused.len() < MOST_LOGINS {
-            refused.insert((login, place_of(address)), now + QUIET);
+        refused.retain(|_, known| now < known.until.max(known.since + QUIET_WINDOW));
+        let (key, full) = ((login, place_of(address)), refused.len() >= MOST_LOGINS);
+        match refused.get_mut(&key) {
+            Some(known) if now < known.since + QUIET_WINDOW => {
+                known.times = known.times.saturating_add(1);
+                if known.times <= MOST_QUIET {
+                    known.until = now + QUIET;
+                }
+            }
+            None if full => {}
+            Some(_) | None => {
+                refused.insert(key, Refused { since: now, times: 1, until: now + QUIET });
+            }
         }
     }
 
     /// Until when a user is not asked, where they have refused.
     pub(crate) fn quiet(&self, login: Uuid, address: IpAddr, now: OffsetDateTime) -> Option<OffsetDateTime> {
-        self.refused.lock().get(&(login, place_of(address))).copied().filter(|until| now < *until)
+        let refused = self.refused.lock();
+        refused.get(&(login, place_of(address))).map(|known| known.until).filter(|until| now < *until)
     }
 }
 
@@ -214,5 +237,25 @@ mod tests {
         assert_eq!(grants.quiet(Uuid::from_u128(1), address, now), Some(now + QUIET));
         assert_eq!(grants.quiet(Uuid::from_u128(1), address, now + QUIET), None);
         assert_eq!(grants.quiet(Uuid::from_u128(2), address, now), None);
+    }
+
+    #[test]
+    fn attacks_refusals_again_and_again_do_not_keep_a_person_from_being_asked() {
+        let (grants, now) = (Grants::default(), OffsetDateTime::UNIX_EPOCH + Duration::from_secs(86_400));
+        let (login, address): (Uuid, IpAddr) = (Uuid::from_u128(1), "192.0.2.1".parse().unwrap());
+        let mut frozen = time::Duration::ZERO;
+        // Each question is refused at once, for ten minutes.
+        for second in 0..QUIET_WINDOW.whole_seconds() {
+            let now = now + time::Duration::seconds(second);
+            match grants.quiet(login, address, now) {
+                Some(_) => frozen += time::Duration::SECOND,
+                None => grants.refused(login, address, now),
+            }
+        }
+        assert!(frozen < QUIET * 3 && frozen > QUIET * 2, "{frozen}");
+        // One who refuses once, later, is not asked again for a while.
+        let later = now + QUIET_WINDOW * 2;
+        grants.refused(login, address, later);
+        assert_eq!(grants.quiet(login, address, later), Some(later + QUIET));
     }
 }

@@ -46,6 +46,10 @@ async fn attacks_a_typed_code_is_for_what_stood_where_it_was_typed() {
     let record = bench.events("SP1015I", "alice").await;
     let fields = &record.last().unwrap()["fields"];
     assert_eq!((fields["sessions"].as_array().unwrap().len(), &fields["session_count"]), (1, &1.into()));
+    let node = agent_of(&cluster).await;
+    assert_eq!(fields["sessions"][0], format!("node web-1 ({node}) as {}", os_login()), "by name and id");
+    assert_eq!(fields["asked_from"], here, "{fields}");
+    assert!(fields["login_id"].is_string(), "{fields}");
     // Nor is it certified.
     let certify = v1::CertifySessionRequest {
         challenge: id.clone(),
