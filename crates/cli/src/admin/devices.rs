@@ -73,7 +73,7 @@ pub(super) struct TokenAdd {
     /// Who may use it, and log in from the device afterwards; repeat it for several. Default: the user who uses it.
     #[arg(long = "user", value_name = "NAME")]
     users: Vec<String>,
-    /// Take a device with its key in hardware alone.
+    /// Take a device with its key in hardware alone, by the word of the program that enrolls it: no token attests to it.
     #[arg(long)]
     hardware: bool,
     /// How long it is good: 1m to 30d.
