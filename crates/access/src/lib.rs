@@ -54,7 +54,7 @@ pub use newcomer::Bounds;
 pub use node::{Forwarding, Node, NodeKind, OpenSshServer, RecordInput, ServerTrust, SshOptions};
 pub use options::Options;
 pub use permit::{ApiPermit, DatabasePermit, Permit};
-pub use pin::Elsewhere;
+pub use pin::{Elsewhere, Unpinned};
 pub use policy::login_rules::{
     ConditionError, LoginAsked, LoginDenied, LoginRuleError, LoginRules, RuleOutcome,
 };

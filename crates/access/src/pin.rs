@@ -27,6 +27,14 @@ impl Elsewhere {
     }
 }
 
+/// A certificate without an address is shown by a user whose roles pin logins. `Display` is for the person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "your roles want a login that is pinned to its address (pin_source_ip), and this one is not: it is from before that was asked for, \
+     or an administrator has signed its certificates: log in again: sallyport login"
+)]
+pub struct Unpinned;
+
 /// Why a certificate without an address is not enough where logins are pinned, and what to do about it.
 pub(crate) const UNPINNED: (&str, &str) = (
     "it needs a login that is pinned to its address (pin_source_ip), and this one is not: it is from before that was asked for, or an \

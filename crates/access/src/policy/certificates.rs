@@ -7,7 +7,7 @@ use super::merged::Merged;
 use super::nodes::candidates;
 use crate::options::{DEFAULT_LOGIN_TTL, TTL_RANGE};
 use crate::refusal::Refusal;
-use crate::{Login, RoleName, Traits};
+use crate::{Identity, Login, Principal, RoleName, Traits, Unpinned};
 
 /// What roles allow of forwarding on some server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,16 +39,34 @@ impl Policies {
         let most = known().filter_map(|role| role.options.max_logins.map(|most| (most, role.name.clone())));
         let idle =
             known().filter_map(|role| role.options.login_idle_timeout.map(|idle| (idle, role.name.clone())));
-        let cluster = self.sessions.options.pin_source_ip.unwrap_or(false);
-        // One role is enough, and so is the cluster where one role is silent: what any session asks of its login, the login has.
-        let pin = match known().next() {
-            Some(_) => known().any(|role| role.options.pin_source_ip.unwrap_or(cluster)),
-            None => cluster,
-        };
         LoginLimits {
             most: most.min_by_key(|(most, _)| *most),
             idle: idle.min_by_key(|(idle, _)| *idle),
-            pin,
+            pin: self.pins(roles),
+        }
+    }
+
+    fn pins(&self, roles: &[RoleName]) -> bool {
+        let cluster = self.sessions.options.pin_source_ip.unwrap_or(false);
+        let mut known = roles.iter().filter_map(|role| self.role(role)).peekable();
+        // One role is enough, and so is the cluster where one role is silent: what any session asks of its login, the login has.
+        match known.peek() {
+            Some(_) => known.any(|role| role.options.pin_source_ip.unwrap_or(cluster)),
+            None => cluster,
+        }
+    }
+
+    /// Whether a login serves its user outside of sessions, which decide by [`Limits::pin_source_ip`](crate::Limits::pin_source_ip): one that
+    /// is pinned to no address does not, where its roles pin. Hosts have no logins.
+    ///
+    /// # Errors
+    /// [`Unpinned`], which says what to do.
+    pub fn pinned_enough(&self, identity: &Identity) -> Result<(), Unpinned> {
+        match &identity.principal {
+            Principal::User { roles, .. } if identity.pinned_to.is_none() && self.pins(roles) => {
+                Err(Unpinned)
+            }
+            Principal::User { .. } | Principal::Host { .. } => Ok(()),
         }
     }
 

@@ -51,6 +51,8 @@ fn one_role_that_pins_is_enough_and_so_is_the_cluster_where_a_role_is_silent() {
     ] {
         for (policies, (pinned, open_is_let_in)) in [(&alone, by_roles), (&demanding, by_cluster)] {
             assert_eq!(policies.login_limits(&named(held)).pin, pinned, "{held:?}");
+            let enough = |pinned_to| policies.pinned_enough(&Identity { pinned_to, ..user("u", held, &[]) });
+            assert_eq!((enough(None).is_err(), enough(Some(address))), (pinned, Ok(())), "{held:?}");
             assert_eq!(decide(policies, held, None).is_ok(), open_is_let_in, "{held:?}");
             assert!(decide(policies, held, Some(address)).is_ok(), "{held:?}");
         }

@@ -29,7 +29,7 @@ pub(crate) struct Service {
 impl Service {
     /// The user who calls, and the login that the call comes with.
     async fn own(&self, caller: &Caller, method: &'static str) -> Result<(UserName, Uuid), Status> {
-        let identity = self.gate.certified(caller, method).await?;
+        let identity = self.gate.certified_to_leave(caller, method).await?;
         let Principal::User { name, .. } = &identity.principal else {
             let status = Status::permission_denied("hosts have no logins: this is for users");
             return Err(self.gate.refuse(caller, method, status).await);
@@ -87,6 +87,10 @@ impl Logins for Service {
                 ));
             }
         };
+        if !matches!(which, Which::One(id) if id == login) {
+            // What serves its user no more ends itself alone.
+            self.gate.certified(&caller, "Logins.End").await?;
+        }
         let now = OffsetDateTime::now_utc();
         let ended = self.logins.end_now(&caller, &user, which, message, now).await?;
         Ok(Response::new(v1::EndLoginsResponse { ended }))

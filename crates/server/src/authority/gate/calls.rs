@@ -209,6 +209,25 @@ impl Gate {
         }
     }
 
+    /// [`Self::certified`] of a caller who looks at their own login or ends it: that takes nothing that a thief could use, and a person whose
+    /// roles came to pin logins may leave the one that they have.
+    pub(crate) async fn certified_to_leave<'c>(
+        &self,
+        caller: &'c Caller,
+        method: &'static str,
+    ) -> Result<&'c Identity, Status> {
+        let unpinned = match caller {
+            Caller::Certified { identity, .. } => self.still_good(identity).map(|_| identity.as_ref()),
+            Caller::Anonymous { .. } | Caller::Behind { .. } | Caller::LocalAdmin => {
+                self.check_certified(caller)
+            }
+        };
+        match unpinned {
+            Ok(identity) => Ok(identity),
+            Err(status) => Err(self.refuse(caller, method, status).await),
+        }
+    }
+
     pub(crate) fn check_certified<'c>(&self, caller: &'c Caller) -> Result<&'c Identity, Status> {
         match caller {
             Caller::Certified { identity, .. } => self.check_valid(identity).map(|()| identity.as_ref()),
@@ -241,8 +260,17 @@ impl Gate {
         self.valid(identity).map(drop)
     }
 
-    /// An identity as it is now, where its certificate is still good. It asks memory only, and may be asked often.
+    /// An identity as it is now, where its certificate is still good, and pinned where its roles pin logins by now. It asks memory only, and
+    /// may be asked often.
     pub(crate) fn valid<'i>(&self, identity: &'i Identity) -> Result<Cow<'i, Identity>, Status> {
+        let current = self.still_good(identity)?;
+        let pinned = self.policy.cache().policies.pinned_enough(&current);
+        pinned.map_err(|unpinned| Status::permission_denied(unpinned.to_string()))?;
+        Ok(current)
+    }
+
+    /// [`Self::valid`] of a login, whether or not it is pinned.
+    fn still_good<'i>(&self, identity: &'i Identity) -> Result<Cow<'i, Identity>, Status> {
         let now = OffsetDateTime::now_utc();
         if identity.valid_before + sallyport_ca::SKEW_ALLOWANCE <= now {
             return Err(Status::unauthenticated(

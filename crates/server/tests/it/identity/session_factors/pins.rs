@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use sallyport_ca::SshPermits;
 use sallyport_wire::v1::cluster_client::ClusterClient;
+use sallyport_wire::v1::end_logins_request::Which;
 use sallyport_wire::v1::logins_client::LoginsClient;
 use sallyport_wire::v1::proxy_database_request::Frame as DatabaseFrame;
 use sallyport_wire::v1::proxy_resource_request::Frame as ResourceFrame;
@@ -174,11 +175,56 @@ async fn a_pinned_login_opens_nothing_from_elsewhere_and_calls_nothing() {
     assert!(is(&asked, Code::PermissionDenied, TOLD), "{asked:?}");
 }
 
+/// A login from before its role pinned ends itself and shows what is open; whatever else it calls says to log in again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_from_before_its_role_pinned_ends_itself_and_calls_nothing_else() {
+    const BEFORE: &str = "pinned to its address (pin_source_ip), and this one is not";
+    let (cluster, before) = scene("").await;
+    let bench = Bench::at(&cluster).await;
+    let pin = support::pin(&mut cluster.admin().await).await;
+    let channel = before.authority().await;
+    let mut nodes = ClusterClient::new(channel.clone());
+    nodes.list_nodes(v1::ListNodesRequest::default()).await.unwrap();
+
+    put(&cluster, role("alice-role", "pin_source_ip: true")).await;
+    let alice = support::log_in(&before.proxy, &pin, "alice", None).await.unwrap();
+    // On the connection that it had, too.
+    let listing = nodes.list_nodes(v1::ListNodesRequest::default()).await.map(drop);
+    let factors = FactorsClient::new(channel.clone()).list(v1::ListFactorsRequest {}).await.map(drop);
+    let follow = sallyport_wire::v1::rotation_client::RotationClient::new(channel.clone());
+    let follow = follow.clone().follow(before.certificates()).await.map(drop);
+    let mut logins = LoginsClient::new(channel.clone());
+    let open = logins.list(v1::ListLoginsRequest::default()).await.unwrap().into_inner().logins;
+    assert_eq!(open.len(), 2, "{open:?}");
+    let other = open.iter().find(|login| !login.current).unwrap().id.clone();
+    let mut end = async |which| logins.end(v1::EndLoginsRequest { which: Some(which) }).await.map(drop);
+    let one = end(Which::Id(other)).await;
+    let others = end(Which::Others(true)).await;
+    let refused = [listing, factors, follow, one, others].map(Result::unwrap_err);
+    assert!(refused.iter().all(|status| is(status, Code::PermissionDenied, BEFORE)), "{refused:?}");
+    assert!(refused.iter().all(|status| status.message().ends_with("log in again: sallyport login")));
+    let events = bench.events("SP3001W", "alice").await;
+    for method in ["Cluster.ListNodes", "Factors.List", "Rotation.Follow", "Logins.End"] {
+        let written = |event: &Value| {
+            event["fields"]["method"] == method
+                && event["message"].as_str().is_some_and(|told| told.contains(BEFORE))
+        };
+        assert!(events.iter().any(written), "{method}: {events:?}");
+    }
+    let mut pinned = ClusterClient::new(alice.authority().await);
+    pinned.list_nodes(v1::ListNodesRequest::default()).await.unwrap();
+    end(Which::Own(true)).await.unwrap();
+    let over = ClusterClient::new(channel).list_nodes(v1::ListNodesRequest::default()).await.unwrap_err();
+    assert!(is(&over, Code::PermissionDenied, "its user logged out"), "{over:?}");
+    pinned.list_nodes(v1::ListNodesRequest::default()).await.unwrap();
+}
+
 /// A login that is proven in a browser is pinned to the address that its person was shown, and its certificates go nowhere else.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_login_in_a_browser_is_pinned_to_where_it_was_asked_for() {
-    let (cluster, alice) = scene("pin_source_ip: true").await;
+    let (cluster, before) = scene("pin_source_ip: true").await;
     let bench = Bench::at(&cluster).await;
+    let alice = support::log_in(&before.proxy, &bench.pin, "alice", None).await.unwrap();
     let mut key = bench.first_passkey(&alice).await;
     assert_eq!(pinned_to(&bench.logged_in(&mut key).await), Some(HERE));
 
