@@ -78,6 +78,7 @@ use crate::authority::certificates::register::CertificateRegister;
 use crate::authority::challenges::kept::Challenges;
 use crate::authority::config::AuthConfig;
 use crate::authority::databases::opened::DatabaseSessions;
+use crate::authority::devices::index;
 use crate::authority::devices::kept::Devices;
 use crate::authority::errors::doing;
 use crate::authority::factors::kept::Factors;
@@ -199,6 +200,7 @@ impl Services {
         let administering = Administering::new(&config, &store, &journal, &policy, &identities, &factors);
         let gate = Gate::new(&config, &journal, &policy, &identities, &guesses, &administering);
         let delegation = Delegation::new(&gate, &policy, &identities);
+        index::learn(&store, now).await.map_err(doing("read the devices"))?;
         let devices = Devices::new(&config, &store, &journal, &policy, &identities, &logins)?;
         let streams = Streams::new(&policy, &stop, &tasks);
 

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::authority::accounts::login::Accounts;
 use crate::authority::caller::Caller;
-use crate::authority::identities::logins::{Ended, LoginRecord, open_login};
+use crate::authority::identities::logins::{Asked, Ended, LoginRecord, open_login};
 use crate::authority::storage::storage;
 
 /// How soon it is tried again to learn of them.
@@ -68,7 +68,8 @@ impl Accounts {
                 let valid_until = valid_before + SKEW_ALLOWANCE;
                 let login =
                     LoginRecord { login_id, valid_until, device: None, opened: None, last_used: None };
-                self.logins.end_login(&Caller::LocalAdmin, &login, "the account was removed", &mut ended)?;
+                let (why, gone) = ("the account was removed", (&user, std::slice::from_ref(&login)));
+                ended.add(self.logins.end_these(&Caller::LocalAdmin, gone, Asked::Void, why, now).await?);
             }
         }
         if ended.steps.is_empty() {

@@ -68,14 +68,14 @@ impl Accounts {
         }
         self.delegation.must_hold(caller, write.method(), &user).await?;
         let mut steps = vec![op(name.as_str(), &user, None, write).map_err(failed)?];
-        let mut events = Vec::new();
+        let (mut events, mut ended_logins) = (Vec::new(), 0);
         match &before {
             None => steps.extend(self.nothing_of(&name, now).await?),
             Some(before) if before.value.roles != user.roles || before.value.traits != user.traits => {
                 let why = "roles or traits of the user were changed";
                 let ended = self.logins.end_logins(caller, &name, why, now).await?;
                 steps.extend(ended.steps);
-                events.extend(ended.events);
+                (events, ended_logins) = (ended.events, ended.logins);
             }
             Some(_) => {}
         }
@@ -89,7 +89,7 @@ impl Accounts {
             .message(format!("user/{name}"))
             .field("name", name.to_string())
             .field("yaml", yaml.clone())
-            .field("ended_logins", events.len());
+            .field("ended_logins", ended_logins);
         events.insert(0, event);
         self.policy.refresh_after("lock").await?;
         self.journal.record(events).await?;
@@ -151,8 +151,8 @@ impl Accounts {
         let why = "the user was reset";
         let ended = self.logins.end_logins(caller, &name, why, now).await?;
         steps.extend(ended.steps);
-        // What a thief has asked for, too.
-        let (gone, voided) = voiding::all_of(&self.store, caller, &name, why, now).await.map_err(failed)?;
+        // What was made for the user to ask with, too.
+        let (gone, tokens) = voiding::tokens(&self.store, caller, &name, why, now).await.map_err(failed)?;
         steps.extend(gone);
         // Who comes by single sign-on gets no password here: with one they would be two people.
         let invite = match &user.value.origin {
@@ -167,9 +167,9 @@ impl Accounts {
             .message(format!("user/{name}"))
             .field("name", name.to_string())
             .field("removed_factors", removed_factors)
-            .field("ended_logins", events.len());
+            .field("ended_logins", ended.logins);
         events.insert(0, event);
-        events.extend(voided);
+        events.extend(tokens);
         self.policy.refresh_after("lock").await?;
         self.journal.record(events).await?;
         Ok(match invite {
@@ -192,8 +192,8 @@ impl Accounts {
         let mut steps = vec![typed::delete::<UserRecord>(name.as_str(), Some(user.revision))];
         steps.extend(forgotten);
         steps.extend(self.nothing_of(&name, now).await?);
-        let ended = self.logins.end_logins(caller, &name, "the account was removed", now).await?;
-        steps.extend(ended.steps);
+        let mut ended = self.logins.end_logins(caller, &name, "the account was removed", now).await?;
+        ended.join(&mut steps);
         let revisions = self.store.backend().transact_urgent(steps, now).await.map_err(failed)?;
         self.identities.remove_user(&name, revisions.first().copied().unwrap_or_default());
         let mut events = ended.events;
@@ -201,7 +201,7 @@ impl Accounts {
             .event(Code::UserDeleted)
             .message(format!("user/{name}"))
             .field("name", name.to_string())
-            .field("ended_logins", events.len());
+            .field("ended_logins", ended.logins);
         events.insert(0, event);
         self.policy.refresh_after("lock").await?;
         self.journal.record_urgent(events).await

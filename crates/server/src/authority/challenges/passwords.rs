@@ -11,7 +11,6 @@ use crate::authority::caller::Caller;
 use crate::authority::challenges::changes::{Own, Spent};
 use crate::authority::challenges::kept::Challenges;
 use crate::authority::challenges::records::Purpose;
-use crate::authority::devices::voiding::{self, Waiting};
 use crate::authority::records::CredentialRecord;
 use crate::authority::storage::storage;
 
@@ -84,12 +83,7 @@ impl Challenges {
         let why = "the password was changed";
         let mut ended = self.accounts.logins().end_others(caller, &own.user, own.login, why, now).await?;
         steps.append(&mut ended.steps);
-        let number = ended.events.len();
-        let waiting = Waiting::OfOthers(&own.user, own.login);
-        let voided = voiding::waiting(&self.store, caller, waiting, why, now).await;
-        let (gone, voided) = voided.map_err(|error| storage(&error))?;
-        steps.extend(gone);
-        ended.events.extend(voided);
+        let number = ended.logins;
         // Failures are forgiven by it, too.
         spent.leave_out(&typed::key::<CredentialRecord>(own.user.as_str()));
         self.spend(caller, own, spent, steps, now).await?;

@@ -10,6 +10,7 @@ use time::OffsetDateTime;
 use tonic::Status;
 
 use super::challenges::Good;
+use super::index;
 use super::kept::{Devices, NO_FILE_KEYS, failed};
 use super::records::{DeviceRecord, DeviceState, DeviceTokenRecord, said, told};
 use crate::authority::caller::Caller;
@@ -130,6 +131,7 @@ impl Devices {
             challenge.spent().map_err(failed)?,
             typed::create(&record.id.to_string(), &record, None).map_err(failed)?,
         ];
+        steps.extend(index::written(None, &record).map_err(failed)?);
         steps.extend(token.as_ref().map(used));
         self.store.backend().transact(steps, now).await.map_err(|error| match &error {
             error if Good::was_used(error) => {

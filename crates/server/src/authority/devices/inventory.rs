@@ -11,8 +11,10 @@ use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
 
+use super::index;
 use super::kept::{Devices, failed};
 use super::records::{DeviceRecord, DeviceState, DeviceTokenRecord, told};
+use super::voiding::removal;
 use crate::authority::caller::{Caller, shown};
 use crate::authority::counted;
 use crate::authority::identities::logins::Ended;
@@ -111,15 +113,13 @@ impl Devices {
         }
         record.state = DeviceState::Enrolled;
         let mut steps = vec![typed::update(&stored.name, stored.revision, &record, None).map_err(failed)?];
+        steps.extend(index::written(Some(&before), &record).map_err(failed)?);
         let mut ended = Ended::default();
         for user in before.users.iter().filter(|user| !record.belongs_to(user)) {
             let why = "the device was given to other users";
-            let own = self.logins.end_from(caller, user, record.id, why, now).await?;
-            ended.steps.extend(own.steps);
-            ended.events.extend(own.events);
+            ended.add(self.logins.end_from(caller, user, record.id, why, now).await?);
         }
-        let event =
-            told(caller.event(Code::DeviceAssigned), &record).field("ended_logins", ended.events.len());
+        let event = told(caller.event(Code::DeviceAssigned), &record).field("ended_logins", ended.logins);
         let mut events = vec![event];
         steps.extend(ended.steps);
         events.extend(ended.events);
@@ -165,7 +165,7 @@ impl Devices {
         // No login from it begins meanwhile.
         let _changing = self.identities.change().await;
         let stored = self.named(id, now).await?;
-        let record = stored.value;
+        let record = &stored.value;
         // Certificates of a login that is made at this moment end before the lock, too.
         let lock = Lock {
             name: format!("removed-device-{}", record.id),
@@ -177,15 +177,13 @@ impl Devices {
         self.logins.put_lock(caller, &lock, &mut ended)?;
         // Their logins from it are not open any more, and do not count among those that they may have.
         for user in &record.users {
-            let own = self.logins.end_from(caller, user, record.id, &lock.message, now).await?;
-            ended.steps.extend(own.steps);
-            ended.events.extend(own.events);
+            ended.add(self.logins.end_from(caller, user, record.id, &lock.message, now).await?);
         }
-        let mut steps = vec![typed::delete::<DeviceRecord>(&stored.name, Some(stored.revision))];
+        let mut steps = removal(&stored).map_err(failed)?;
         steps.extend(ended.steps);
         self.store.backend().transact_urgent(steps, now).await.map_err(failed)?;
         self.policy.refresh_after("lock").await?;
-        let mut events = vec![told(caller.event(Code::DeviceRemoved), &record)];
+        let mut events = vec![told(caller.event(Code::DeviceRemoved), record)];
         events.extend(ended.events);
         self.journal.record_urgent(events).await?;
         Ok(v1::RemoveDeviceResponse { lock: lock.name })

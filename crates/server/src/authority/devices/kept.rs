@@ -11,8 +11,9 @@ use time::OffsetDateTime;
 use tonic::Status;
 
 use super::challenges::Challenger;
+use super::index;
 use super::records::{DeviceRecord, DeviceState, Seen};
-use super::voiding::tokens_of;
+use super::voiding::{removal, tokens_of};
 use crate::ServerError;
 use crate::authority::audit::journal::Journal;
 use crate::authority::config::AuthConfig;
@@ -166,21 +167,24 @@ impl Devices {
         user: &UserName,
         now: OffsetDateTime,
     ) -> Result<Vec<Stored<DeviceRecord>>, Status> {
-        let mut all = self.all(now).await?;
-        all.retain(|device| device.value.belongs_to(user));
-        Ok(all)
+        let mut own = index::of(&self.store, user, now).await.map_err(failed)?;
+        own.retain(|device| device.value.belongs_to(user));
+        Ok(own)
     }
 
     /// Steps that take a user off their devices and off the tokens for them: what is of no other user is removed. The caller keeps users
     /// as they are.
     pub(crate) async fn nothing_of(&self, user: &UserName, now: OffsetDateTime) -> Result<Vec<Op>, Status> {
         let mut steps = tokens_of(&self.store, user, now).await.map_err(failed)?.0;
-        for Stored { name, mut value, revision, .. } in self.of_user(user, now).await? {
-            value.users.retain(|other| other != user);
-            steps.push(match value.users.is_empty() {
-                true => typed::delete::<DeviceRecord>(&name, Some(revision)),
-                false => typed::update(&name, revision, &value, None).map_err(failed)?,
-            });
+        for device in self.of_user(user, now).await? {
+            let mut left = device.value.clone();
+            left.users.retain(|other| other != user);
+            if left.users.is_empty() {
+                steps.extend(removal(&device).map_err(failed)?);
+            } else {
+                steps.push(typed::update(&device.name, device.revision, &left, None).map_err(failed)?);
+                steps.extend(index::written(Some(&device.value), &left).map_err(failed)?);
+            }
         }
         Ok(steps)
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod challenges;
 pub(crate) mod enrolling;
+pub(crate) mod index;
 pub(crate) mod inventory;
 pub(crate) mod kept;
 pub(crate) mod records;

@@ -16,6 +16,8 @@ use uuid::Uuid;
 use crate::authority::accounts::means::Means;
 use crate::authority::audit::journal::Journal;
 use crate::authority::caller::Caller;
+use crate::authority::devices::records::DeviceRecord;
+use crate::authority::devices::voiding::{self, Waiting};
 use crate::authority::identities::grants;
 use crate::authority::identities::known::Identities;
 use crate::authority::identities::uses::Uses;
@@ -131,6 +133,39 @@ fn own_lock(login_id: Uuid) -> String {
 pub(crate) struct Ended {
     pub(crate) steps: Vec<Op>,
     pub(crate) events: Vec<Event>,
+    /// How many logins end.
+    pub(crate) logins: usize,
+}
+
+impl Ended {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.steps.extend(other.steps);
+        self.events.extend(other.events);
+        self.logins += other.logins;
+    }
+
+    /// Adds its steps to those of a transaction that also removes what is the user's: a device that both remove is removed once.
+    pub(crate) fn join(&mut self, steps: &mut Vec<Op>) {
+        let of_device = |op: &Op| match op {
+            Op::Delete { key, revision: Some(_) } | Op::CompareAndSwap { key, .. } => key
+                .strip_prefix(DeviceRecord::KIND)
+                .is_some_and(|rest| rest.starts_with('/'))
+                .then(|| key.clone()),
+            _ => None,
+        };
+        let removed: Vec<String> = self.steps.iter().filter_map(of_device).collect();
+        steps.retain(|step| of_device(step).is_none_or(|key| !removed.contains(&key)));
+        steps.append(&mut self.steps);
+    }
+}
+
+/// What becomes of the devices that wait to be admitted where the login ends that has asked for them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Asked {
+    /// They are void.
+    Void,
+    /// They go on to wait: the login ended as logins do, by its user's logout or for want of use, and may be no thief's.
+    Waits,
 }
 
 /// The open logins of users, and the locks that end them.
@@ -162,7 +197,8 @@ impl Logins {
         })
     }
 
-    /// Ends every open login of a user. The caller holds what `Identities::change` gives, so that none is opened meanwhile.
+    /// Ends every open login of a user, with the devices that wait in the user's name. The caller holds what `Identities::change` gives, so that
+    /// none is opened meanwhile.
     pub(crate) async fn end_logins(
         &self,
         caller: &Caller,
@@ -170,7 +206,7 @@ impl Logins {
         message: &str,
         now: OffsetDateTime,
     ) -> Result<Ended, Status> {
-        self.end(caller, user, |_| true, message, now).await
+        self.end(caller, user, |_| true, Waiting::All, (message, now)).await
     }
 
     /// Ends every open login of a user but one, as [`Self::end_logins`] does.
@@ -182,7 +218,7 @@ impl Logins {
         message: &str,
         now: OffsetDateTime,
     ) -> Result<Ended, Status> {
-        self.end(caller, user, |login| login.login_id != kept, message, now).await
+        self.end(caller, user, |login| login.login_id != kept, Waiting::AllBut(kept), (message, now)).await
     }
 
     /// [`Self::end_logins`] of those that came from one trusted device.
@@ -194,43 +230,88 @@ impl Logins {
         message: &str,
         now: OffsetDateTime,
     ) -> Result<Ended, Status> {
-        self.end(caller, user, |login| login.device == Some(device), message, now).await
+        self.end(caller, user, |login| login.device == Some(device), Waiting::From(&[]), (message, now)).await
     }
 
+    /// Ends some of a user's open logins. What waits of those is void in any case.
     async fn end(
         &self,
         caller: &Caller,
         user: &UserName,
         which: impl Fn(&LoginRecord) -> bool + Send,
-        message: &str,
-        now: OffsetDateTime,
+        waiting: Waiting<'_>,
+        (message, now): (&str, OffsetDateTime),
     ) -> Result<Ended, Status> {
         let prefix = format!("{}/{user}/", LoginRecord::KIND);
-        let mut ended = Ended::default();
+        let (mut ended, mut ids) = (Ended::default(), Vec::new());
         let mut after = None::<String>;
         loop {
             let listed = self.store.backend().list(&prefix, after.as_deref(), PAGE, now).await;
             let page = listed.map_err(|error| storage(&error))?;
-            let Some(last) = page.last() else { return Ok(ended) };
+            let Some(last) = page.last() else { break };
             after = Some(last.key.clone());
             for item in page {
                 let login = typed::decode::<LoginRecord>(item).map_err(|error| storage(&error))?;
-                if !which(&login.value) {
-                    continue;
+                if which(&login.value) {
+                    ids.push(login.value.login_id);
+                    self.end_login(caller, user, &login.value, message, &mut ended)?;
                 }
-                ended.steps.extend(removed(&login.name, &login.value).map_err(|error| storage(&error))?);
-                self.end_login(caller, &login.value, message, &mut ended)?;
             }
         }
+        let waiting = if matches!(waiting, Waiting::From(_)) { Waiting::From(&ids) } else { waiting };
+        self.void(caller, (user, waiting), message, now, &mut ended).await?;
+        Ok(ended)
     }
 
-    pub(crate) fn end_login(
+    /// Ends these logins of a user, and with them what they have asked for. The caller holds what `Identities::change` gives.
+    pub(crate) async fn end_these(
         &self,
         caller: &Caller,
+        (user, logins): (&UserName, &[LoginRecord]),
+        asked: Asked,
+        message: &str,
+        now: OffsetDateTime,
+    ) -> Result<Ended, Status> {
+        let mut ended = Ended::default();
+        for login in logins {
+            self.end_login(caller, user, login, message, &mut ended)?;
+        }
+        match asked {
+            Asked::Void => {
+                let ids: Vec<Uuid> = logins.iter().map(|login| login.login_id).collect();
+                self.void(caller, (user, Waiting::From(&ids)), message, now, &mut ended).await?;
+            }
+            Asked::Waits => {}
+        }
+        Ok(ended)
+    }
+
+    /// What is void with the end of logins.
+    pub(super) async fn void(
+        &self,
+        caller: &Caller,
+        which: (&UserName, Waiting<'_>),
+        why: &str,
+        now: OffsetDateTime,
+        ended: &mut Ended,
+    ) -> Result<(), Status> {
+        let voided = voiding::waiting(&self.store, caller, which, why, now).await;
+        let (steps, events) = voided.map_err(|error| storage(&error))?;
+        ended.steps.extend(steps);
+        ended.events.extend(events);
+        Ok(())
+    }
+
+    fn end_login(
+        &self,
+        caller: &Caller,
+        user: &UserName,
         login: &LoginRecord,
         message: &str,
         ended: &mut Ended,
     ) -> Result<(), Status> {
+        let name = name_of(user, login.login_id);
+        ended.steps.extend(removed(&name, login).map_err(|error| storage(&error))?);
         ended.steps.extend(grants::ended(login.login_id).map_err(|error| storage(&error))?);
         let target = LockTarget::LoginId(login.login_id);
         let until = login.valid_until + SKEW_ALLOWANCE;
@@ -243,6 +324,7 @@ impl Logins {
             message: message.to_owned(),
             expires: Some(until),
         };
+        ended.logins += 1;
         self.put_lock(caller, &lock, ended)
     }
 

@@ -15,9 +15,9 @@ use uuid::Uuid;
 
 use crate::authority::caller::Caller;
 use crate::authority::devices::voiding::{self, Waiting};
-use crate::authority::identities::logins::{Ended, LoginRecord, Logins, OpenedBy, name_of};
+use crate::authority::identities::logins::{Asked, Ended, LoginRecord, Logins, OpenedBy, name_of};
 use crate::authority::identities::uses::{Due, KEPT_TO};
-use crate::authority::storage::{removed, storage};
+use crate::authority::storage::storage;
 
 /// Logins in one answer.
 const LISTED: usize = 1_000;
@@ -134,10 +134,10 @@ impl Logins {
         info
     }
 
-    /// Ends logins of a user, in whose name they are: their certificates are locked. Gives how many.
+    /// Ends logins of a user, in whose name they are: their certificates are locked, and what they have asked for is void. Gives how many.
     ///
     /// # Errors
-    /// The user has no such login, or the state fails.
+    /// The user has no such login, or the state fails; the message says how many have ended by then.
     pub(crate) async fn end_now(
         &self,
         caller: &Caller,
@@ -146,37 +146,54 @@ impl Logins {
         message: &str,
         now: OffsetDateTime,
     ) -> Result<u32, Status> {
-        let count = self.end_which(caller, user, which, message, now).await?;
-        self.policy.refresh_after("lock").await?;
-        // Its user may log out of a login by which a device was asked for. Another who ends it may end that of a thief.
-        let own = caller.identity().map(|identity| identity.login_id);
-        let waiting = match (which, own) {
-            (Which::One(id), Some(own)) if id == own => return Ok(count),
-            (Which::One(id), _) => Waiting::From(id),
-            (Which::AllBut(None), _) => Waiting::Of(user),
-            (Which::AllBut(Some(kept)), _) => Waiting::OfOthers(user, kept),
+        // No device is asked for between the look for those that wait and the lock. Only what is the user's is read meanwhile.
+        let _changing = self.identities.change().await;
+        let mut count = 0;
+        let ended = self.end_which(caller, user, which, (message, now), &mut count).await;
+        let refreshed = match count {
+            0 => Ok(()),
+            _ => self.policy.refresh_after("lock").await,
         };
-        self.void_waiting(caller, waiting, message, now).await?;
-        Ok(count)
+        match ended.and(refreshed) {
+            Ok(()) => Ok(count),
+            Err(problem) => Err(after_ends(count, problem)),
+        }
     }
 
     /// Removes devices that wait to be admitted, once the lock is in force on what asked for them.
     pub(crate) async fn void_waiting(
         &self,
         caller: &Caller,
-        which: Waiting<'_>,
+        which: (&UserName, Waiting<'_>),
         why: &str,
         now: OffsetDateTime,
     ) -> Result<(), Status> {
         let _changing = self.identities.change().await;
-        let voided = voiding::waiting(&self.store, caller, which, why, now).await;
-        let (steps, events) = voided.map_err(|error| storage(&error))?;
-        if steps.is_empty() {
+        let mut voided = Ended::default();
+        self.void(caller, which, why, now, &mut voided).await?;
+        if voided.steps.is_empty() {
             return Ok(());
         }
-        let done = self.store.backend().transact_urgent(steps, now).await;
+        let done = self.store.backend().transact_urgent(voided.steps, now).await;
         done.map_err(|error| storage(&error))?;
-        self.journal.record_urgent(events).await
+        self.journal.record_urgent(voided.events).await
+    }
+
+    /// [`Self::void_waiting`] of a login whose user is not known. Every device is read for that, while logins go on.
+    pub(crate) async fn void_asked_by(
+        &self,
+        caller: &Caller,
+        login: Uuid,
+        why: &str,
+        now: OffsetDateTime,
+    ) -> Result<(), Status> {
+        // What the login asked for before it was locked is written by now, and it asks for nothing more.
+        drop(self.identities.change().await);
+        let users = voiding::asked_by(&self.store, login, now).await.map_err(|error| storage(&error))?;
+        for user in users {
+            self.void_waiting(caller, (&user, Waiting::From(&[login])), why, now).await?;
+        }
+        Ok(())
     }
 
     async fn end_which(
@@ -184,73 +201,78 @@ impl Logins {
         caller: &Caller,
         user: &UserName,
         which: Which,
-        message: &str,
-        now: OffsetDateTime,
-    ) -> Result<u32, Status> {
-        let one = match which {
+        (message, now): (&str, OffsetDateTime),
+        count: &mut u32,
+    ) -> Result<(), Status> {
+        let kept = match which {
             Which::One(id) => {
                 let stored = self.store.get::<LoginRecord>(&name_of(user, id), now).await;
-                let stored = stored.map_err(|error| storage(&error))?;
-                Some(stored.ok_or_else(|| {
+                let stored = stored.map_err(|error| storage(&error))?.ok_or_else(|| {
                     Status::not_found(format!(
                         "{user} has no open login {id}; it has ended, or there was none"
                     ))
-                })?)
+                })?;
+                // Its user may log out of a login by which a device was asked for. Another who ends it may end that of a thief.
+                let own = caller.identity().is_some_and(|identity| identity.login_id == id);
+                let asked = if own { Asked::Waits } else { Asked::Void };
+                let logins = [stored.value];
+                let ended = self.end_these(caller, (user, &logins), asked, message, now).await?;
+                let ending = logins.iter().map(|login| Ending::new(user, login, message)).collect();
+                return self.take(caller, ended, (ending, None), now, count).await;
             }
-            Which::AllBut(_) => None,
+            Which::AllBut(kept) => kept,
         };
-        if let Some(one) = one {
-            return self.end_these(caller, vec![(one, message.to_owned())], None, now).await;
-        }
+        let waiting = kept.map_or(Waiting::All, Waiting::AllBut);
+        let mut voided = Ended::default();
+        self.void(caller, (user, waiting), message, now, &mut voided).await?;
         let prefix = format!("{}/{user}/", LoginRecord::KIND);
-        let (mut after, mut count) = (None, 0);
+        let mut after = None;
         loop {
             let page = self.page(&prefix, after.take(), ENDED_AT_ONCE, now).await?;
-            let Some(last) = page.last() else { return Ok(count) };
-            after = Some(typed::key::<LoginRecord>(&last.name));
-            let kept = match which {
-                Which::AllBut(kept) => kept,
-                Which::One(_) => None,
-            };
-            let ending = page.into_iter().filter(|login| Some(login.value.login_id) != kept);
-            let ending = ending.map(|login| (login, message.to_owned())).collect();
-            count += self.end_these(caller, ending, None, now).await?;
+            after = page.last().map(|last| typed::key::<LoginRecord>(&last.name));
+            let logins: Vec<LoginRecord> = page
+                .into_iter()
+                .map(|login| login.value)
+                .filter(|login| Some(login.login_id) != kept)
+                .collect();
+            // With the first of them, what waits is void.
+            let mut ended = std::mem::take(&mut voided);
+            ended.add(self.end_these(caller, (user, &logins), Asked::Waits, message, now).await?);
+            let ending = logins.iter().map(|login| Ending::new(user, login, message)).collect();
+            self.take(caller, ended, (ending, None), now, count).await?;
+            if after.is_none() {
+                return Ok(());
+            }
         }
     }
 
-    /// The caller has the policy read anew afterwards, once for all that end. The events say the cause where no person ended them.
-    async fn end_these(
+    /// Takes the steps that end logins. The caller has the policy read anew afterwards, once for all that end. The events say the cause where no
+    /// person ended them.
+    async fn take(
         &self,
         caller: &Caller,
-        logins: Vec<(Stored<LoginRecord>, String)>,
-        cause: Option<&str>,
+        ended: Ended,
+        (ending, cause): (Vec<Ending>, Option<&str>),
         now: OffsetDateTime,
-    ) -> Result<u32, Status> {
-        let mut ended = Ended::default();
-        let mut events = Vec::new();
-        for (login, message) in &logins {
-            ended.steps.extend(removed(&login.name, &login.value).map_err(|error| storage(&error))?);
-            self.end_login(caller, &login.value, message, &mut ended)?;
-            let event = caller.event(Code::LoginEnded).message(message.clone());
-            let id = login.value.login_id.to_string();
-            events.push(event.field("login_id", id).field("owner", owner(&login.name)));
-        }
-        if logins.is_empty() {
-            return Ok(0);
+        count: &mut u32,
+    ) -> Result<(), Status> {
+        if ended.steps.is_empty() {
+            return Ok(());
         }
         let done = self.store.backend().transact_urgent(ended.steps, now).await;
         done.map_err(|error| storage(&error))?;
-        for (login, _) in &logins {
-            if let Ok(user) = UserName::new(owner(&login.name)) {
-                self.uses.forget(login.value.login_id, &user);
-            }
+        *count += u32::try_from(ending.len()).unwrap_or(u32::MAX);
+        let mut events = Vec::new();
+        for Ending { user, login_id, message } in ending {
+            self.uses.forget(login_id, &user);
+            let event = caller.event(Code::LoginEnded).message(message);
+            events.push(event.field("login_id", login_id.to_string()).field("owner", user.to_string()));
         }
         events.extend(ended.events);
         if let Some(cause) = cause {
             events = events.into_iter().map(|event| event.field("cause", cause)).collect();
         }
-        self.journal.record_urgent(events).await?;
-        Ok(u32::try_from(logins.len()).unwrap_or(u32::MAX))
+        self.journal.record_urgent(events).await
     }
 
     /// Writes down when logins were in use, and ends those that are not, until the authority stops.
@@ -289,7 +311,7 @@ impl Logins {
                 return if count > 0 { self.policy.refresh_after("lock").await } else { Ok(()) };
             };
             after = Some(typed::key::<LoginRecord>(&last.name));
-            let mut ending = Vec::new();
+            let (mut ending, mut ended) = (Vec::new(), Ended::default());
             for login in page {
                 let user = UserName::new(owner(&login.name)).ok();
                 let Some(user) = user.and_then(|name| self.identities.user(&name)) else { continue };
@@ -302,10 +324,13 @@ impl Logins {
                         "it was not in use for {} (role \"{role}\" options.login_idle_timeout); log in again: sallyport login",
                         shown(idle)
                     );
-                    ending.push((login, message));
+                    let login = login.value;
+                    ending.push(Ending::new(&user.name, &login, &message));
+                    let own = (&user.name, std::slice::from_ref(&login));
+                    ended.add(self.end_these(&Caller::LocalAdmin, own, Asked::Waits, &message, now).await?);
                 }
             }
-            count += self.end_these(&Caller::LocalAdmin, ending, Some("idle"), now).await?;
+            self.take(&Caller::LocalAdmin, ended, (ending, Some("idle")), now, &mut count).await?;
         }
     }
 
@@ -347,6 +372,29 @@ impl Logins {
     }
 }
 
+/// A login that ends.
+struct Ending {
+    user: UserName,
+    login_id: Uuid,
+    message: String,
+}
+
+impl Ending {
+    fn new(user: &UserName, login: &LoginRecord, message: &str) -> Self {
+        Self { user: user.clone(), login_id: login.login_id, message: message.to_owned() }
+    }
+}
+
+/// A failure after some logins have ended: the answer says that they have.
+fn after_ends(count: u32, problem: Status) -> Status {
+    let ended = match count {
+        0 => return problem,
+        1 => "1 login has ended".to_owned(),
+        count => format!("{count} logins have ended"),
+    };
+    Status::new(problem.code(), format!("{ended}; what was to follow has failed: {}", problem.message()))
+}
+
 /// Whose login is kept under this name.
 fn owner(name: &str) -> &str {
     name.split_once('/').map_or("", |(user, _)| user)
@@ -357,5 +405,20 @@ fn shown(span: Duration) -> String {
     match span.as_secs() {
         hours if hours % 3_600 == 0 => format!("{} h", hours / 3_600),
         seconds => format!("{} min", seconds.div_ceil(60)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_after_logins_have_ended_says_that_they_have() {
+        let full = || Status::unavailable("the disk is full");
+        let told = |count| after_ends(count, full()).message().to_owned();
+        assert_eq!(told(0), "the disk is full");
+        assert_eq!(told(1), "1 login has ended; what was to follow has failed: the disk is full");
+        assert_eq!(told(7), "7 logins have ended; what was to follow has failed: the disk is full");
+        assert_eq!(after_ends(1, full()).code(), tonic::Code::Unavailable);
     }
 }

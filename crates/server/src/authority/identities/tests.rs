@@ -1,6 +1,9 @@
 //! Logins as time passes, and many of them.
 
-use sallyport_access::{LockTarget, UserName};
+use std::sync::Arc;
+
+use sallyport_access::{DeviceCustody, DeviceId, Identity, LockTarget, UserName};
+use sallyport_store::typed;
 use sallyport_wire::v1;
 use sallyport_wire::v1::admin_server::Admin as _;
 use time::{Duration, OffsetDateTime};
@@ -10,6 +13,8 @@ use uuid::Uuid;
 use super::logins::{LoginRecord, Opened, OpenedBy, name_of, open_login};
 use super::open::Which;
 use crate::authority::caller::Caller;
+use crate::authority::devices::index;
+use crate::authority::devices::records::{DeviceRecord, DeviceState};
 use crate::authority::sso::tests::Site;
 use crate::authority::streams::Line;
 
@@ -127,4 +132,122 @@ async fn ten_thousand_logins_of_a_user_are_listed_in_pages_and_end_together() {
     let kept = Which::AllBut(Some(ids[7]));
     assert_eq!(logins.end_now(&Caller::LocalAdmin, &some, kept, "", now).await.unwrap(), 1_199);
     assert!(!site.ended(ids[7]) && site.ended(ids[0]) && site.ended(ids[1_199]) && !site.ended(other));
+}
+
+impl Site {
+    /// A device that waits to be admitted, as a login has asked for it.
+    async fn device_waits(&self, user: &UserName, login: Uuid, now: OffsetDateTime) -> DeviceRecord {
+        let record = DeviceRecord {
+            id: DeviceId::new(),
+            public_key: String::new(),
+            custody: DeviceCustody::File,
+            users: vec![user.clone()],
+            state: DeviceState::Pending,
+            name: "laptop".to_owned(),
+            os: String::new(),
+            serial: String::new(),
+            enrolled: now,
+            enrolled_by: user.clone(),
+            login: Some(login),
+            last: None,
+        };
+        let mut steps = vec![typed::create(&record.id.to_string(), &record, None).unwrap()];
+        steps.extend(index::written(None, &record).unwrap());
+        self.authority.services.store.backend().transact(steps, now).await.unwrap();
+        record
+    }
+
+    async fn still_waits(&self, device: &DeviceRecord, now: OffsetDateTime) -> bool {
+        let name = device.id.to_string();
+        self.authority.services.store.get::<DeviceRecord>(&name, now).await.unwrap().is_some()
+    }
+
+    async fn on_record(&self, code: &str) -> Vec<serde_json::Value> {
+        let asked = v1::SearchEventsRequest { code: code.to_owned(), ..Default::default() };
+        let admin = self.authority.services.api.admin.clone();
+        let mut found = admin.search_events(local(asked)).await.unwrap().into_inner();
+        let mut events = Vec::new();
+        while let Some(record) = tokio_stream::StreamExt::next(&mut found).await {
+            events.push(serde_json::from_str(&record.unwrap().event_json).unwrap());
+        }
+        events
+    }
+}
+
+#[tokio::test]
+async fn attacks_whatever_ends_logins_voids_what_they_have_asked_for_and_counts_logins_alone() {
+    let site = Site::new().await;
+    let admin = site.authority.services.api.admin.clone();
+    let now = OffsetDateTime::now_utc();
+    let (alice, bob) = (site.user("alice", "access").await, site.user("bob", "access").await);
+    let own = site.logins_of(&alice, 2, now).await;
+    let other = site.logins_of(&bob, 1, now).await;
+    let (asked, bobs) =
+        (site.device_waits(&alice, own[0], now).await, site.device_waits(&bob, other[0], now).await);
+    // Another role: no administrator has thought of the devices.
+    let yaml = "kind: user\nversion: v1\nmetadata: {name: alice}\nspec: {roles: [auditor]}\n".to_owned();
+    let write = v1::CreateResourceRequest { yaml, replace: true };
+    admin.create_resource(local(write)).await.unwrap();
+    assert!(!site.still_waits(&asked, now).await && site.still_waits(&bobs, now).await);
+    let updated = site.on_record("SP1003I").await;
+    assert_eq!(updated.last().unwrap()["fields"]["ended_logins"], 2, "{updated:?}");
+    // A user who is removed: what is theirs is removed once, however many steps say so.
+    let delete = v1::DeleteResourceRequest { kind: "user".to_owned(), name: "bob".to_owned() };
+    admin.delete_resource(local(delete)).await.unwrap();
+    assert!(!site.still_waits(&bobs, now).await);
+}
+
+#[tokio::test]
+async fn a_logout_keeps_what_it_asked_for_and_the_end_of_another_login_does_not() {
+    let site = Site::new().await;
+    let logins = &site.authority.services.logins;
+    let now = OffsetDateTime::now_utc();
+    let alice = site.user("alice", "access").await;
+    let ids = site.logins_of(&alice, 3, now).await;
+    let mut asked = Vec::new();
+    for id in &ids {
+        asked.push(site.device_waits(&alice, *id, now).await);
+    }
+    let identity = Identity {
+        login_id: ids[0],
+        ..site
+            .authority
+            .services
+            .identities
+            .identity_of(&site.authority.services.identities.user(&alice).unwrap(), now)
+    };
+    let own = Caller::Certified { identity: Arc::new(identity), address: ([192, 0, 2, 1], 7).into() };
+    assert_eq!(logins.end_now(&own, &alice, Which::One(ids[0]), "", now).await.unwrap(), 1);
+    assert!(site.still_waits(&asked[0], now).await, "its user logged out");
+    assert_eq!(logins.end_now(&own, &alice, Which::One(ids[1]), "", now).await.unwrap(), 1);
+    assert!(!site.still_waits(&asked[1], now).await && site.still_waits(&asked[2], now).await);
+    // One that is not there any more ends nothing, and says so.
+    let gone = logins.end_now(&own, &alice, Which::One(ids[1]), "", now).await.unwrap_err();
+    assert_eq!(gone.code(), tonic::Code::NotFound);
+    assert_eq!(logins.end_now(&own, &alice, Which::AllBut(Some(ids[2])), "", now).await.unwrap(), 0);
+    assert!(!site.still_waits(&asked[0], now).await && site.still_waits(&asked[2], now).await);
+}
+
+#[tokio::test]
+async fn devices_of_an_earlier_release_are_found_by_their_users() {
+    let site = Site::new().await;
+    let store = &site.authority.services.store;
+    let now = OffsetDateTime::now_utc();
+    let (alice, bob) = (site.user("alice", "access").await, site.user("bob", "access").await);
+    let (mut hers, mut his) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        hers.push(site.device_waits(&alice, Uuid::new_v4(), now).await.id);
+        his.push(site.device_waits(&bob, Uuid::new_v4(), now).await);
+    }
+    for record in &his {
+        store.backend().transact(index::gone(record).unwrap(), now).await.unwrap();
+    }
+    let of = async |user: &UserName| {
+        let found = index::of(store, user, now).await.unwrap();
+        found.into_iter().map(|device| device.value.id).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!((of(&alice).await, of(&bob).await.len()), (hers.iter().copied().collect(), 0));
+    index::learn(store, now).await.unwrap();
+    assert_eq!(of(&alice).await, hers.into_iter().collect());
+    assert_eq!(of(&bob).await, his.into_iter().map(|record| record.id).collect());
 }

@@ -252,14 +252,25 @@ impl Resources {
     /// What a user or a login who is locked has asked for is void for good: a lock that is lifted admits no device.
     async fn void_locked(&self, caller: &Caller, lock: &Lock, now: OffsetDateTime) -> Result<(), Status> {
         let why = format!("lock/{} was made", lock.name);
-        let waiting = match &lock.target {
-            LockTarget::User(user) => Waiting::Of(user),
-            LockTarget::LoginId(login) => Waiting::From(*login),
+        let logins = self.accounts.logins();
+        let voided = match &lock.target {
+            LockTarget::User(user) => logins.void_waiting(caller, (user, Waiting::All), &why, now).await,
+            LockTarget::LoginId(login) => logins.void_asked_by(caller, *login, &why, now).await,
             LockTarget::Role(_) | LockTarget::Login(_) | LockTarget::Resource(..) | LockTarget::Device(_) => {
-                return Ok(());
+                Ok(())
             }
         };
-        self.accounts.logins().void_waiting(caller, waiting, &why, now).await
+        voided.map_err(|problem| {
+            Status::new(
+                problem.code(),
+                format!(
+                    "lock/{} is in force; devices that it makes void may still wait (sallyport admin devices ls), since that failed: {}; \
+                     write the lock again, in its own place",
+                    lock.name,
+                    problem.message()
+                ),
+            )
+        })
     }
 
     pub(crate) async fn exists(&self, kind: &str, name: &str, now: OffsetDateTime) -> Result<bool, Status> {

@@ -229,15 +229,15 @@ impl<'a> Directory<'a> {
             .field("connector", self.connector.to_string())
             .field("name", name.to_string())
             .field("id", id.to_owned())
-            .field("ended_logins", logins.events.len());
+            .field("ended_logins", logins.logins);
         ended.users.push((ended.steps.len(), After::Gone(name.clone())));
         ended.steps.push(typed::delete::<UserRecord>(name.as_str(), Some(user.revision)));
         ended.steps.extend(logins.steps);
         ended.events.push(event);
         ended.events.extend(logins.events);
-        let voided = voiding::all_of(&self.scim.store, self.client, name, why, now).await.map_err(state)?;
-        ended.steps.extend(voided.0);
-        ended.events.extend(voided.1);
+        let tokens = voiding::tokens(&self.scim.store, self.client, name, why, now).await.map_err(state)?;
+        ended.steps.extend(tokens.0);
+        ended.events.extend(tokens.1);
         Ok(())
     }
 

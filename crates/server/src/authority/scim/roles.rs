@@ -140,7 +140,7 @@ impl Directory<'_> {
             .field("lost", lost.join(", "))
             .field("roles", again.roles.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
             .field("trace", again.told())
-            .field("ended_logins", logins.events.len());
+            .field("ended_logins", logins.logins);
         let after = UserRecord { roles: again.roles, traits: again.traits, ..user.value };
         let at = ended.steps.len();
         // A user without any role is none, as at a login.

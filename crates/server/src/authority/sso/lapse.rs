@@ -83,22 +83,22 @@ impl Connectors {
             .message(format!("user/{name}"))
             .field("name", name.to_string())
             .field("reason", why.to_owned())
-            .field("ended_logins", ended.events.len());
+            .field("ended_logins", ended.logins);
         let event = match &user.value.origin {
             Some(origin) => with_origin(event, &origin.connector, &origin.issuer, &origin.subject),
             None => event,
         };
         let mut steps = vec![typed::delete::<UserRecord>(name.as_str(), Some(user.revision))];
         steps.extend(ended.steps);
-        let voided = voiding::all_of(&self.store, caller, name, why, now).await;
-        let voided = voided.map_err(|error| storage(&error))?;
-        steps.extend(voided.0);
+        let tokens = voiding::tokens(&self.store, caller, name, why, now).await;
+        let tokens = tokens.map_err(|error| storage(&error))?;
+        steps.extend(tokens.0);
         let revisions = self.store.backend().transact_urgent(steps, now).await;
         let revisions = revisions.map_err(|error| storage(&error))?;
         self.identities.remove_user(name, revisions.first().copied().unwrap_or_default());
         let mut events = vec![event];
         events.extend(ended.events);
-        events.extend(voided.1);
+        events.extend(tokens.1);
         self.policy.refresh_after("lock").await?;
         self.journal.record_urgent(events).await
     }

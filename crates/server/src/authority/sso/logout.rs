@@ -12,7 +12,6 @@ use super::people::with_origin;
 use super::records::{LogoutRecord, SessionRecord, logout_key, session_key};
 use crate::ServerError;
 use crate::authority::caller::Caller;
-use crate::authority::devices::voiding::{self, Waiting};
 use crate::authority::identities::origins::{PersonRecord, person_key};
 use crate::authority::records::UserRecord;
 
@@ -83,13 +82,9 @@ impl Connectors {
             let why = "the person logged out at the identity provider";
             let ended = self.logins.end_logins(caller, user, why, now).await.map_err(Failure::State)?;
             event = with_origin(event.user(user.as_str()), connector, &issuer, &person.value.subject);
-            event = event.field("ended_logins", ended.events.len());
+            event = event.field("ended_logins", ended.logins);
             steps.extend(ended.steps);
             events.extend(ended.events);
-            let voided = voiding::waiting(&self.store, caller, Waiting::Of(user), why, now).await;
-            let voided = voided.map_err(|error| state(&error))?;
-            steps.extend(voided.0);
-            events.extend(voided.1);
             // Written again as it is, so that no login that was proven before, and is not open yet, fits the user's revision.
             let record =
                 self.store.get::<UserRecord>(user.as_str(), now).await.map_err(|error| state(&error))?;

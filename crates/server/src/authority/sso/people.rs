@@ -205,17 +205,17 @@ impl Connectors {
             let elsewhere = by != Some(connector.name.as_str());
             elsewhere || before.value.roles != user.roles || before.value.traits != user.traits
         });
-        let mut events = Vec::new();
+        let (mut events, mut ended_logins) = (Vec::new(), 0);
         if changed {
             let why = "the user came by another connector, or with other roles or traits, before";
-            let ended = self.logins.end_logins(caller, &name, why, now).await.map_err(Failure::State)?;
-            steps.extend(ended.steps);
-            events.extend(ended.events);
+            let mut ended = self.logins.end_logins(caller, &name, why, now).await.map_err(Failure::State)?;
+            ended.join(&mut steps);
+            (events, ended_logins) = (ended.events, ended.logins);
         }
         let revisions = self.store.backend().transact(steps, now).await.map_err(|error| state(&error))?;
         if before.is_none() || changed {
             let code = if before.is_none() { Code::UserCreated } else { Code::UserUpdated };
-            events.insert(0, told(caller, code, &user, expires, events.len()));
+            events.insert(0, told(caller, code, &user, expires, ended_logins));
         }
         self.identities.put_user(user, revisions.first().copied().unwrap_or_default());
         if changed {

@@ -10,7 +10,6 @@ use super::connectors::Connectors;
 use super::failure::{Failure, state};
 use super::people::{Whose, told};
 use crate::authority::caller::Caller;
-use crate::authority::devices::voiding::{self, Waiting};
 use crate::authority::identities::origins::person_key;
 use crate::authority::records::UserRecord;
 
@@ -64,21 +63,17 @@ impl Connectors {
         steps.insert(0, put.map_err(|error| state(&error))?);
         let kept = before.value.roles.iter().all(|role| user.roles.contains(role))
             && before.value.traits == user.traits;
-        let mut events = Vec::new();
+        let (mut events, mut ended_logins) = (Vec::new(), 0);
         if !kept {
             let why = "the identity provider gives the person other roles or traits now";
             let ended = self.logins.end_logins(caller, &name, why, now).await.map_err(Failure::State)?;
             steps.extend(ended.steps);
-            events.extend(ended.events);
-            let voided = voiding::waiting(&self.store, caller, Waiting::Of(&name), why, now).await;
-            let voided = voided.map_err(|error| state(&error))?;
-            steps.extend(voided.0);
-            events.extend(voided.1);
+            (events, ended_logins) = (ended.events, ended.logins);
         }
         let revisions =
             self.store.backend().transact_urgent(steps, now).await.map_err(|error| state(&error))?;
         let expires = before.expires.unwrap_or(now);
-        events.insert(0, told(caller, Code::UserUpdated, &user, expires, events.len()));
+        events.insert(0, told(caller, Code::UserUpdated, &user, expires, ended_logins));
         self.identities.put_user(user, revisions.first().copied().unwrap_or_default());
         if !kept {
             self.policy.refresh_after("lock").await.map_err(Failure::State)?;

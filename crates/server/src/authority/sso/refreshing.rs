@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sallyport_access::UserName;
 use sallyport_audit::Code;
 use sallyport_store::{Kind as _, Op, StoreError, Stored, typed};
 use time::OffsetDateTime;
@@ -25,8 +26,8 @@ use super::provider::Remote;
 use crate::ServerError;
 use crate::authority::caller::{Caller, NOWHERE};
 use crate::authority::identities::grants::{GrantRecord, RefreshRecord, ended};
-use crate::authority::identities::logins::{Ended, LoginRecord};
-use crate::authority::storage::{PAGE, every, removed, storage};
+use crate::authority::identities::logins::{Asked, LoginRecord};
+use crate::authority::storage::{PAGE, every, storage};
 
 /// How often it is looked who is due, at most; where looking takes long, it is done so much more rarely.
 const LOOK: Duration = Duration::from_secs(1);
@@ -304,15 +305,15 @@ impl Connectors {
                 .field("connector", remote.connector().name.to_string())
                 .field("login_id", login.value.login_id.to_string()),
         ];
-        let mut ended = Ended::default();
         let message = "the identity provider stands by the login no more";
-        let mut steps = Vec::new();
-        for login in std::iter::once(login.clone()).chain(self.unasked(user, now).await?) {
-            self.logins.end_login(&SELF, &login.value, message, &mut ended).map_err(Failure::State)?;
-            steps.extend(removed(&login.name, &login.value).map_err(|error| state(&error))?);
-        }
-        steps.extend(ended.steps);
-        self.store.backend().transact_urgent(steps, now).await.map_err(|error| state(&error))?;
+        let others = self.unasked(user, now).await?;
+        let logins: Vec<LoginRecord> =
+            std::iter::once(login.clone()).chain(others).map(|login| login.value).collect();
+        let name =
+            UserName::new(user).map_err(|error| Failure::State(Status::internal(error.to_string())))?;
+        let ended = self.logins.end_these(&SELF, (&name, &logins), Asked::Void, message, now).await;
+        let ended = ended.map_err(Failure::State)?;
+        self.store.backend().transact_urgent(ended.steps, now).await.map_err(|error| state(&error))?;
         events.extend(ended.events);
         self.policy.refresh_after("lock").await.map_err(Failure::State)?;
         self.journal.record_urgent(events).await.map_err(Failure::State)
