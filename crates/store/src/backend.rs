@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use time::OffsetDateTime;
 use tokio::sync::broadcast;
 
@@ -173,9 +174,11 @@ pub struct Watch {
 #[derive(Debug)]
 pub struct Changes {
     receiver: broadcast::Receiver<Arc<[Change]>>,
-    prefixes: Vec<String>,
-    /// What the snapshot already has.
+    prefixes: Arc<[String]>,
+    /// What the snapshot already has,
     known: u64,
+    /// and of keys that begin so.
+    more_known: (Vec<String>, u64),
     ready: VecDeque<Change>,
 }
 
@@ -185,7 +188,24 @@ impl Changes {
         prefixes: Vec<String>,
         known: u64,
     ) -> Self {
-        Self { receiver, prefixes, known, ready: VecDeque::new() }
+        let more_known = (Vec::new(), 0);
+        Self { receiver, prefixes: prefixes.into(), known, more_known, ready: VecDeque::new() }
+    }
+
+    /// The snapshot has changes up to this one.
+    pub(crate) fn knows(&mut self, known: u64) {
+        self.known = known;
+    }
+
+    /// Of keys that begin so, the snapshot has those up to this one.
+    pub(crate) fn knows_more(&mut self, prefixes: Vec<String>, known: u64) {
+        self.more_known = (prefixes, known);
+    }
+
+    fn is_known(&self, change: &Change) -> bool {
+        let (prefixes, known) = &self.more_known;
+        let is_more = prefixes.iter().any(|prefix| change.key().starts_with(prefix.as_str()));
+        change.revision() <= if is_more { *known } else { self.known }
     }
 
     /// The next change.
@@ -203,11 +223,65 @@ impl Changes {
                 broadcast::error::RecvError::Closed => StoreError::Closed,
             })?;
             let wanted = batch.iter().filter(|change| {
-                change.revision() > self.known
+                !self.is_known(change)
                     && self.prefixes.iter().any(|prefix| change.key().starts_with(prefix.as_str()))
             });
-            self.ready.extend(wanted.cloned());
+            let wanted: Vec<Change> = wanted.cloned().collect();
+            self.ready.extend(wanted);
         }
+    }
+}
+
+/// Those who watch, who are woken by what one of them watches and by nothing else.
+#[derive(Debug)]
+pub(crate) struct Watchers(Mutex<Option<Watching>>);
+
+#[derive(Debug)]
+struct Watching {
+    sender: broadcast::Sender<Arc<[Change]>>,
+    prefixes: Vec<Weak<[String]>>,
+}
+
+impl Default for Watchers {
+    fn default() -> Self {
+        let sender = broadcast::channel(WATCH_BACKLOG).0;
+        Self(Mutex::new(Some(Watching { sender, prefixes: Vec::new() })))
+    }
+}
+
+impl Watchers {
+    /// Watches from now on.
+    ///
+    /// # Errors
+    /// The store is closed.
+    pub(crate) fn watch(&self, prefixes: Vec<String>) -> Result<Changes, StoreError> {
+        let mut watching = self.0.lock();
+        let watching = watching.as_mut().ok_or(StoreError::Closed)?;
+        let changes = Changes::new(watching.sender.subscribe(), prefixes, 0);
+        watching.prefixes.retain(|prefixes| prefixes.strong_count() > 0);
+        watching.prefixes.push(Arc::downgrade(&changes.prefixes));
+        Ok(changes)
+    }
+
+    /// Tells of changes that were made, in their order.
+    pub(crate) fn tell(&self, changes: Vec<Change>) {
+        let watching = self.0.lock();
+        let Some(watching) = watching.as_ref() else { return };
+        let is_watched = |change: &Change| {
+            watching
+                .prefixes
+                .iter()
+                .filter_map(Weak::upgrade)
+                .any(|prefixes| prefixes.iter().any(|prefix| change.key().starts_with(prefix.as_str())))
+        };
+        if changes.iter().any(is_watched) {
+            let _ = watching.sender.send(changes.into());
+        }
+    }
+
+    /// Ends every watch.
+    pub(crate) fn close(&self) {
+        self.0.lock().take();
     }
 }
 

@@ -12,9 +12,16 @@ use tokio::sync::broadcast;
 use crate::backend::{Changes, WATCH_BACKLOG, rounded};
 use crate::{Backend, Change, Item, Op, StoreError, Watch};
 
+/// Items by key, and what steps make of them.
+#[derive(Debug, Default)]
+pub(crate) struct Items(BTreeMap<String, Item>);
+
+/// What was under the keys of steps before them, the first at first.
+pub(crate) type Before = Vec<(String, Option<Item>)>;
+
 #[derive(Debug)]
 struct State {
-    items: BTreeMap<String, Item>,
+    items: Items,
     revision: u64,
     /// Gone when the store is closed, which ends every watch.
     changes: Option<broadcast::Sender<Arc<[Change]>>>,
@@ -37,7 +44,7 @@ impl MemoryBackend {
     #[must_use]
     pub fn new() -> Self {
         let changes = Some(broadcast::channel(WATCH_BACKLOG).0);
-        Self { state: Mutex::new(State { items: BTreeMap::new(), revision: 0, changes }) }
+        Self { state: Mutex::new(State { items: Items::default(), revision: 0, changes }) }
     }
 
     fn open(&self) -> Result<MutexGuard<'_, State>, StoreError> {
@@ -50,23 +57,60 @@ fn alive(item: &Item, now: OffsetDateTime) -> bool {
     item.expires.is_none_or(|expires| expires > now)
 }
 
-fn key_of(op: &Op) -> &str {
-    match op {
-        Op::Create { key, .. }
-        | Op::Put { key, .. }
-        | Op::CompareAndSwap { key, .. }
-        | Op::Check { key, .. }
-        | Op::Delete { key, .. } => key,
-    }
-}
-
-impl State {
-    fn live(&self, key: &str, now: OffsetDateTime) -> Option<&Item> {
-        self.items.get(key).filter(|item| alive(item, now))
+impl Items {
+    /// The item under a key, where it has not expired.
+    pub(crate) fn live(&self, key: &str, now: OffsetDateTime) -> Option<&Item> {
+        self.0.get(key).filter(|item| alive(item, now))
     }
 
-    fn apply(&mut self, op: Op, now: OffsetDateTime, changes: &mut Vec<Change>) -> Result<u64, StoreError> {
-        let found = |state: &Self, key: &str| state.live(key, now).map_or(0, |item| item.revision);
+    /// The item under a key, expired or not.
+    pub(crate) fn get(&self, key: &str) -> Option<&Item> {
+        self.0.get(key)
+    }
+
+    /// Puts an item under a key, or nothing.
+    pub(crate) fn set(&mut self, key: String, item: Option<Item>) {
+        match item {
+            Some(item) => drop(self.0.insert(key, item)),
+            None => drop(self.0.remove(&key)),
+        }
+    }
+
+    /// As [`Backend::list`].
+    pub(crate) fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+        now: OffsetDateTime,
+    ) -> Vec<Item> {
+        let from = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        let range = self.0.range::<str, _>((from, Bound::Unbounded));
+        let matching = range.map(|(_, item)| item).take_while(|item| item.key.starts_with(prefix));
+        matching.filter(|item| alive(item, now)).take(limit).cloned().collect()
+    }
+
+    /// The keys of what has expired.
+    pub(crate) fn expired(&self, now: OffsetDateTime) -> Vec<String> {
+        self.0.values().filter(|item| !alive(item, now)).map(|item| item.key.clone()).collect()
+    }
+
+    /// Takes one step; gives the revision that it leaves behind, of which `next` makes a new one. What was there is added to `before`.
+    ///
+    /// # Errors
+    /// As [`Backend::transact`].
+    pub(crate) fn apply(
+        &mut self,
+        op: Op,
+        now: OffsetDateTime,
+        next: &mut impl FnMut() -> u64,
+        changes: &mut Vec<Change>,
+        before: &mut Before,
+    ) -> Result<u64, StoreError> {
+        let found = |items: &Self, key: &str| items.live(key, now).map_or(0, |item| item.revision);
         let (key, value, expires) = match op {
             Op::Create { key, value, expires } => {
                 if self.live(&key, now).is_some() {
@@ -99,19 +143,53 @@ impl State {
                 {
                     return Err(StoreError::Conflict { key, expected, found });
                 }
-                self.revision += 1;
-                self.items.remove(&key);
-                changes.push(Change::Delete { key, revision: self.revision });
-                return Ok(self.revision);
+                let (item, revision) = (self.0.remove(&key), next());
+                before.push((key.clone(), item));
+                changes.push(Change::Delete { key, revision });
+                return Ok(revision);
             }
         };
-        self.revision += 1;
-        let item = Item { key: key.clone(), value, revision: self.revision, expires: rounded(expires) };
+        let revision = next();
+        let item = Item { key: key.clone(), value, revision, expires: rounded(expires) };
         changes.push(Change::Put(item.clone()));
-        self.items.insert(key, item);
-        Ok(self.revision)
+        let was = self.0.insert(key.clone(), item);
+        before.push((key, was));
+        Ok(revision)
     }
 
+    /// Puts back what was there, the latest first.
+    pub(crate) fn undo(&mut self, before: Before) {
+        for (key, item) in before.into_iter().rev() {
+            self.set(key, item);
+        }
+    }
+
+    /// Takes all of the steps or none.
+    ///
+    /// # Errors
+    /// The first step that failed.
+    pub(crate) fn transact(
+        &mut self,
+        ops: Vec<Op>,
+        now: OffsetDateTime,
+        mut next: impl FnMut() -> u64,
+    ) -> Result<(Vec<u64>, Vec<Change>), StoreError> {
+        let (mut before, mut changes, mut revisions) =
+            (Vec::new(), Vec::new(), Vec::with_capacity(ops.len()));
+        for op in ops {
+            match self.apply(op, now, &mut next, &mut changes, &mut before) {
+                Ok(revision) => revisions.push(revision),
+                Err(error) => {
+                    self.undo(before);
+                    return Err(error);
+                }
+            }
+        }
+        Ok((revisions, changes))
+    }
+}
+
+impl State {
     fn publish(&self, changes: Vec<Change>) {
         if let (Some(sender), false) = (&self.changes, changes.is_empty()) {
             // A change without watchers is no error.
@@ -123,7 +201,7 @@ impl State {
 #[async_trait]
 impl Backend for MemoryBackend {
     async fn get(&self, key: &str, now: OffsetDateTime) -> Result<Option<Item>, StoreError> {
-        Ok(self.open()?.live(key, now).cloned())
+        Ok(self.open()?.items.live(key, now).cloned())
     }
 
     async fn list(
@@ -133,41 +211,18 @@ impl Backend for MemoryBackend {
         limit: usize,
         now: OffsetDateTime,
     ) -> Result<Vec<Item>, StoreError> {
-        let state = self.open()?;
-        let from = match after {
-            Some(after) if after >= prefix => Bound::Excluded(after),
-            _ => Bound::Included(prefix),
-        };
-        let range = state.items.range::<str, _>((from, Bound::Unbounded));
-        let matching = range.map(|(_, item)| item).take_while(|item| item.key.starts_with(prefix));
-        Ok(matching.filter(|item| alive(item, now)).take(limit).cloned().collect())
+        Ok(self.open()?.items.list(prefix, after, limit, now))
     }
 
     async fn transact(&self, ops: Vec<Op>, now: OffsetDateTime) -> Result<Vec<u64>, StoreError> {
         let mut state = self.open()?;
-        let revision = state.revision;
-        let mut before = Vec::with_capacity(ops.len());
-        let mut changes = Vec::new();
-        let mut revisions = Vec::with_capacity(ops.len());
-        for op in ops {
-            let key = key_of(&op).to_owned();
-            let item = state.items.get(&key).cloned();
-            before.push((key, item));
-            match state.apply(op, now, &mut changes) {
-                Ok(revision) => revisions.push(revision),
-                Err(error) => {
-                    // All or nothing: what was there is put back, the latest first.
-                    for (key, item) in before.into_iter().rev() {
-                        match item {
-                            Some(item) => drop(state.items.insert(key, item)),
-                            None => drop(state.items.remove(&key)),
-                        }
-                    }
-                    state.revision = revision;
-                    return Err(error);
-                }
-            }
-        }
+        let State { items, revision, .. } = &mut *state;
+        let mut last = *revision;
+        let (revisions, changes) = items.transact(ops, now, || {
+            last += 1;
+            last
+        })?;
+        *revision = last;
         state.publish(changes);
         Ok(revisions)
     }
@@ -175,18 +230,18 @@ impl Backend for MemoryBackend {
     async fn watch(&self, prefixes: Vec<String>, now: OffsetDateTime) -> Result<Watch, StoreError> {
         let state = self.open()?;
         let wanted = |item: &&Item| prefixes.iter().any(|prefix| item.key.starts_with(prefix.as_str()));
-        let snapshot = state.items.values().filter(wanted).filter(|item| alive(item, now)).cloned().collect();
+        let items = state.items.0.values().filter(wanted).filter(|item| alive(item, now));
+        let snapshot = items.cloned().collect();
         let receiver = state.changes.as_ref().ok_or(StoreError::Closed)?.subscribe();
         Ok(Watch { snapshot, changes: Changes::new(receiver, prefixes, state.revision) })
     }
 
     async fn sweep(&self, now: OffsetDateTime) -> Result<usize, StoreError> {
         let mut state = self.open()?;
-        let dead: Vec<String> =
-            state.items.values().filter(|item| !alive(item, now)).map(|item| item.key.clone()).collect();
+        let dead = state.items.expired(now);
         let mut changes = Vec::with_capacity(dead.len());
         for key in dead {
-            state.items.remove(&key);
+            state.items.set(key.clone(), None);
             state.revision += 1;
             changes.push(Change::Delete { key, revision: state.revision });
         }

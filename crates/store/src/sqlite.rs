@@ -2,27 +2,36 @@
 //!
 //! One thread writes. It gathers the transactions that wait and commits them together, so that the disk is waited for
 //! once for many of them. Readers have threads and connections of their own and never wait for the writer (WAL), nor for
-//! whatever else blocks in the process. What is asked [`crate::ahead`] has a reader that nothing else may take.
+//! whatever else blocks in the process; what was read or written lately they have at once (`recent`). What is asked
+//! [`crate::ahead`] has a reader that nothing else may take. Kinds of minutes may be in memory alone (`passing`).
 
 mod file;
+mod listing;
+mod passing;
+mod recent;
+mod steps;
 
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rusqlite::{Connection, OptionalExtension, Row, Savepoint, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use time::OffsetDateTime;
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
-use crate::backend::{self, Changes, WATCH_BACKLOG, from_milliseconds, milliseconds, rounded};
+use crate::backend::{self, Watchers, from_milliseconds, milliseconds};
 use crate::reserve::Reserve;
 use crate::{Backend, Change, Item, Op, StoreError, Watch};
 use file::{check, connect, create, damaged, file, lock, prepare_file, refused, unusable};
+use listing::select;
+use passing::{Passing, key_of};
+use recent::Recent;
+use steps::{Group, revision};
 
 /// Transactions that may wait for the writer.
 const QUEUE: usize = 1_024;
@@ -55,9 +64,12 @@ enum Work {
 struct Shared {
     path: PathBuf,
     readers: Mutex<Vec<Connection>>,
+    recent: Recent,
+    passing: Passing,
+    /// The number of the last change.
+    last: AtomicU64,
     closed: AtomicBool,
-    /// `None` once closed, which ends every watch.
-    changes: Mutex<Option<broadcast::Sender<Arc<[Change]>>>>,
+    watchers: Watchers,
 }
 
 /// State in a file.
@@ -78,6 +90,15 @@ impl SqliteBackend {
     /// # Errors
     /// When others may read the file, another process has it, or it is damaged.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
+        Self::open_with(path, &[])
+    }
+
+    /// [`Self::open`] with keys that begin so in memory alone: they cost neither disk nor SQLite, and end with the process. All else that
+    /// the contract says holds of them, too, in one transaction with what is in the file.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_with(path: &Path, in_memory: &[&str]) -> Result<Self, StoreError> {
         let lock = lock(path)?;
         let fresh = prepare_file(path)?;
         let mut reserve = Reserve::of(path);
@@ -92,11 +113,15 @@ impl SqliteBackend {
         connection.pragma_update(None, "journal_mode", "WAL").map_err(corrupt)?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(corrupt)?;
         connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(corrupt)?;
+        let last = revision(&connection).map_err(corrupt)?;
         let shared = Arc::new(Shared {
             path: path.to_owned(),
             readers: Mutex::new(Vec::new()),
+            recent: Recent::default(),
+            passing: Passing::of(in_memory),
+            last: AtomicU64::new(last),
             closed: AtomicBool::new(false),
-            changes: Mutex::new(Some(broadcast::channel(WATCH_BACKLOG).0)),
+            watchers: Watchers::default(),
         });
         let (work, queue) = mpsc::channel(QUEUE);
         // Where there is no room now, the next one who opens the file has none until there is.
@@ -109,6 +134,10 @@ impl SqliteBackend {
         let reads = readers(&shared, READERS).map_err(|error| unusable(path, error))?;
         let reads_ahead = readers(&shared, 1).map_err(|error| unusable(path, error))?;
         Ok(Self { shared, work, reads, reads_ahead })
+    }
+
+    fn opened(&self) -> Result<&Shared, StoreError> {
+        if self.shared.closed.load(Ordering::Acquire) { Err(StoreError::Closed) } else { Ok(&self.shared) }
     }
 
     async fn read<T, F>(&self, read: F) -> Result<T, StoreError>
@@ -180,8 +209,18 @@ impl Shared {
 #[async_trait]
 impl Backend for SqliteBackend {
     async fn get(&self, key: &str, now: OffsetDateTime) -> Result<Option<Item>, StoreError> {
-        let key = key.to_owned();
-        self.read(move |connection| live(connection, &key, now)).await
+        let shared = self.opened()?;
+        if shared.passing.has(key) {
+            return Ok(shared.passing.get(key, now));
+        }
+        let ticket = match shared.recent.item(key, now) {
+            Ok(known) => return Ok(known),
+            Err(ticket) => ticket,
+        };
+        let asked = key.to_owned();
+        let found = self.read(move |connection| live(connection, &asked, now)).await?;
+        shared.recent.keep(ticket, key, found.as_ref(), now);
+        Ok(found)
     }
 
     async fn list(
@@ -191,11 +230,45 @@ impl Backend for SqliteBackend {
         limit: usize,
         now: OffsetDateTime,
     ) -> Result<Vec<Item>, StoreError> {
-        let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
-        self.read(move |connection| select(connection, &prefix, after.as_deref(), limit, now)).await
+        let shared = self.opened()?;
+        if shared.passing.has(prefix) {
+            return Ok(shared.passing.list(prefix, after, limit, now));
+        }
+        let ticket = match after {
+            None => match shared.recent.listing(prefix, limit, now) {
+                Ok(known) => return Ok(known),
+                Err(ticket) => Some(ticket),
+            },
+            Some(_) => None,
+        };
+        let (wanted, behind) = (prefix.to_owned(), after.map(str::to_owned));
+        let mut listed =
+            self.read(move |connection| select(connection, &wanted, behind.as_deref(), limit, now)).await?;
+        if shared.passing.has_some_of(prefix) {
+            listed.extend(shared.passing.list(prefix, after, limit, now));
+            listed.sort_by(|left, right| left.key.cmp(&right.key));
+            listed.truncate(limit);
+        } else if let Some(ticket) = ticket
+            // It is all that there is.
+            && listed.len() < limit
+        {
+            shared.recent.keep_listing(ticket, prefix, &listed, now);
+        }
+        Ok(listed)
     }
 
     async fn transact(&self, ops: Vec<Op>, now: OffsetDateTime) -> Result<Vec<u64>, StoreError> {
+        let shared = &self.shared;
+        let is_open = !shared.closed.load(Ordering::Acquire);
+        let ops = if is_open && ops.iter().all(|op| shared.passing.has(key_of(op))) {
+            let tell = |changes: Vec<Change>| shared.watchers.tell(changes);
+            match shared.passing.transact(ops, now, &shared.last, tell) {
+                Ok(taken) => return taken,
+                Err(ops) => ops,
+            }
+        } else {
+            ops
+        };
         self.ask(|answer| Work::Transact { ops, now, urgent: false, answer }).await?
     }
 
@@ -205,10 +278,7 @@ impl Backend for SqliteBackend {
 
     async fn watch(&self, prefixes: Vec<String>, now: OffsetDateTime) -> Result<Watch, StoreError> {
         // Listening begins before the snapshot is taken; what both have is told apart by revision.
-        let receiver = {
-            let changes = self.shared.changes.lock();
-            changes.as_ref().ok_or(StoreError::Closed)?.subscribe()
-        };
+        let mut changes = self.shared.watchers.watch(prefixes.clone())?;
         let wanted = prefixes.clone();
         let (snapshot, known) = self
             .read(move |connection| {
@@ -222,9 +292,16 @@ impl Backend for SqliteBackend {
             })
             .await?;
         let mut snapshot: Vec<Item> = snapshot;
+        changes.knows(known);
+        let passing = &self.shared.passing;
+        if prefixes.iter().any(|prefix| passing.has_some_of(prefix)) {
+            let (in_memory, known) = passing.snapshot(&prefixes, &self.shared.last, now);
+            snapshot.extend(in_memory);
+            changes.knows_more(passing.prefixes().to_vec(), known);
+        }
         snapshot.sort_by(|left, right| left.key.cmp(&right.key));
         snapshot.dedup_by(|left, right| left.key == right.key);
-        Ok(Watch { snapshot, changes: Changes::new(receiver, prefixes, known) })
+        Ok(Watch { snapshot, changes })
     }
 
     async fn sweep(&self, now: OffsetDateTime) -> Result<usize, StoreError> {
@@ -234,8 +311,10 @@ impl Backend for SqliteBackend {
     async fn close(&self) {
         self.shared.closed.store(true, Ordering::Release);
         let _ = self.ask(|answer| Work::Close { answer }).await;
-        self.shared.changes.lock().take();
+        self.shared.watchers.close();
         self.shared.readers.lock().clear();
+        self.shared.recent.clear();
+        self.shared.passing.clear();
     }
 }
 
@@ -314,8 +393,9 @@ impl Writer {
     fn commit(&mut self, group: Vec<Work>) -> Option<oneshot::Sender<()>> {
         let mut closing = None;
         let mut pending: Vec<Pending> = Vec::new();
-        let mut changes = Vec::new();
-        let path = self.shared.path.clone();
+        let shared = Arc::clone(&self.shared);
+        let path = &shared.path;
+        let mut work_done = Group::new(&shared.passing, &shared.last, path);
         let mut group = group.into_iter();
         let done = (|| -> rusqlite::Result<()> {
             let mut transaction =
@@ -326,15 +406,13 @@ impl Writer {
                         let savepoint = match transaction.savepoint() {
                             Ok(savepoint) => savepoint,
                             Err(error) => {
-                                let _ = answer.send(Err(file(&path, &error)));
+                                let _ = answer.send(Err(file(path, &error)));
                                 return Err(error);
                             }
                         };
-                        let mut own = Vec::new();
-                        match apply_all(&savepoint, ops, now, &mut own, &path) {
+                        match work_done.transact(&savepoint, ops, now) {
                             Ok(revisions) => {
                                 let released = savepoint.commit();
-                                changes.extend(own);
                                 pending.push(Box::new(move |committed| {
                                     let _ = answer.send(committed.map(|()| revisions));
                                 }));
@@ -356,21 +434,26 @@ impl Writer {
                         }
                     }
                     Work::Sweep { now, answer } => {
-                        let swept = sweep(&transaction, now);
-                        let count = swept.as_ref().map_or(0, Vec::len);
+                        let swept = work_done.sweep(&transaction, now);
+                        let count = swept.as_ref().map_or(0, |count| *count)
+                            + shared
+                                .passing
+                                .sweep(now, &shared.last, |changes| shared.watchers.tell(changes));
                         pending.push(Box::new(move |committed| {
                             let _ = answer.send(committed.map(|()| count));
                         }));
-                        changes.extend(swept?);
+                        swept?;
                     }
                     Work::Close { answer } => closing = Some(answer),
                 }
             }
+            work_done.write_counter(&transaction)?;
+            shared.recent.commits(&work_done.in_file);
             transaction.commit()
         })();
         let result = done.map_err(|error| {
             tracing::error!(%error, path = %path.display(), "state could not be written");
-            file(&path, &error)
+            file(path, &error)
         });
         // Those that were not begun: no caller may take silence for a store that is closed.
         for work in group {
@@ -381,118 +464,15 @@ impl Writer {
                 Work::Close { answer } => closing = Some(answer),
             }
         }
-        if result.is_ok() && !changes.is_empty() {
-            let sender = self.shared.changes.lock();
-            if let Some(sender) = sender.as_ref() {
-                let _ = sender.send(changes.into());
-            }
-        }
+        let is_done = result.is_ok();
+        shared.recent.committed(&work_done.in_file, is_done);
+        let changes = work_done.take_changes();
+        shared.passing.release(work_done.held, is_done, || shared.watchers.tell(changes));
         for answer in pending {
             answer(result.clone());
         }
         closing
     }
-}
-
-fn apply_all(
-    savepoint: &Savepoint<'_>,
-    ops: Vec<Op>,
-    now: OffsetDateTime,
-    changes: &mut Vec<Change>,
-    path: &Path,
-) -> Result<Vec<u64>, StoreError> {
-    ops.into_iter().map(|op| apply(savepoint, op, now, changes, path)).collect()
-}
-
-fn apply(
-    connection: &Connection,
-    op: Op,
-    now: OffsetDateTime,
-    changes: &mut Vec<Change>,
-    path: &Path,
-) -> Result<u64, StoreError> {
-    let failed = |error: rusqlite::Error| file(path, &error);
-    let found = |key: &str| -> Result<u64, StoreError> {
-        Ok(live(connection, key, now).map_err(failed)?.map_or(0, |item| item.revision))
-    };
-    let (key, value, expires) = match op {
-        Op::Create { key, value, expires } => {
-            if found(&key)? != 0 {
-                return Err(StoreError::Exists { key });
-            }
-            (key, value, expires)
-        }
-        Op::Put { key, value, expires } => (key, value, expires),
-        Op::CompareAndSwap { key, revision, value, expires } => {
-            let found = found(&key)?;
-            if found != revision || revision == 0 {
-                return Err(StoreError::Conflict { key, expected: revision, found });
-            }
-            (key, value, expires)
-        }
-        Op::Check { key, revision } => {
-            let found = found(&key)?;
-            if found != revision {
-                return Err(StoreError::Conflict { key, expected: revision, found });
-            }
-            return Ok(0);
-        }
-        Op::Delete { key, revision } => {
-            let found = found(&key)?;
-            if found == 0 {
-                return Err(StoreError::NotFound { key });
-            }
-            if let Some(expected) = revision
-                && expected != found
-            {
-                return Err(StoreError::Conflict { key, expected, found });
-            }
-            let revision = next_revision(connection).map_err(failed)?;
-            let mut delete = connection.prepare_cached("DELETE FROM items WHERE key = ?1").map_err(failed)?;
-            delete.execute([&key]).map_err(failed)?;
-            changes.push(Change::Delete { key, revision });
-            return Ok(revision);
-        }
-    };
-    let revision = next_revision(connection).map_err(failed)?;
-    let expires = rounded(expires);
-    let mut put = connection
-        .prepare_cached(
-            "INSERT OR REPLACE INTO items (key, value, revision, expires) VALUES (?1, ?2, ?3, ?4)",
-        )
-        .map_err(failed)?;
-    put.execute(params![key, value.as_ref(), revision.cast_signed(), expires.map(milliseconds)])
-        .map_err(failed)?;
-    changes.push(Change::Put(Item { key, value, revision, expires }));
-    Ok(revision)
-}
-
-fn sweep(connection: &Connection, now: OffsetDateTime) -> rusqlite::Result<Vec<Change>> {
-    let mut select =
-        connection.prepare_cached("SELECT key FROM items WHERE expires IS NOT NULL AND expires <= ?1")?;
-    let keys: Vec<String> =
-        select.query_map([milliseconds(now)], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
-    let mut changes = Vec::with_capacity(keys.len());
-    for key in keys {
-        let revision = next_revision(connection)?;
-        connection.prepare_cached("DELETE FROM items WHERE key = ?1")?.execute([&key])?;
-        changes.push(Change::Delete { key, revision });
-    }
-    Ok(changes)
-}
-
-fn revision(connection: &Connection) -> rusqlite::Result<u64> {
-    connection
-        .prepare_cached("SELECT revision FROM counter WHERE id = 1")?
-        .query_row([], |row| row.get::<_, i64>(0))
-        .map(i64::cast_unsigned)
-}
-
-fn next_revision(connection: &Connection) -> rusqlite::Result<u64> {
-    connection
-        .prepare_cached("UPDATE counter SET revision = revision + 1 WHERE id = 1 RETURNING revision")?
-        .query_row([], |row| row.get::<_, i64>(0))
-        .map(i64::cast_unsigned)
 }
 
 fn item(row: &Row<'_>) -> rusqlite::Result<Item> {
@@ -511,71 +491,6 @@ fn live(connection: &Connection, key: &str, now: OffsetDateTime) -> rusqlite::Re
         )?
         .query_row(params![key, milliseconds(now)], item)
         .optional()
-}
-
-fn select(
-    connection: &Connection,
-    prefix: &str,
-    after: Option<&str>,
-    limit: usize,
-    now: OffsetDateTime,
-) -> rusqlite::Result<Vec<Item>> {
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let (from, end) = range(prefix, after);
-    let length = i64::try_from(prefix.chars().count()).unwrap_or(i64::MAX);
-    let mut statement = connection.prepare_cached(listing(&from, end.is_some()))?;
-    let (Bound::Included(start) | Bound::Excluded(start)) = &from;
-    let rows = statement.query_map(params![start, end, prefix, length, milliseconds(now), limit], item)?;
-    rows.collect()
-}
-
-/// The first key of a listing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Bound<'k> {
-    Included(&'k str),
-    Excluded(&'k str),
-}
-
-/// Where a listing begins, and the first key beyond it. Keys compare as bytes, so a prefix is a range: it ends where the last
-/// character is one higher.
-fn range<'k>(prefix: &'k str, after: Option<&'k str>) -> (Bound<'k>, Option<String>) {
-    let from = match after {
-        Some(after) if after >= prefix => Bound::Excluded(after),
-        _ => Bound::Included(prefix),
-    };
-    (from, end_of(prefix))
-}
-
-/// The statement for a listing. SQLite searches its index by a bound that stands by itself; of a bound in an expression it knows nothing,
-/// and reads all keys up to the last.
-fn listing(from: &Bound<'_>, has_end: bool) -> &'static str {
-    macro_rules! listing {
-        ($bounds:literal) => {
-            concat!(
-                "SELECT key, value, revision, expires FROM items WHERE ",
-                $bounds,
-                " AND substr(key, 1, ?4) = ?3 AND (expires IS NULL OR expires > ?5) ORDER BY key LIMIT ?6"
-            )
-        };
-    }
-    match (from, has_end) {
-        (Bound::Included(_), true) => listing!("key >= ?1 AND key < ?2"),
-        (Bound::Excluded(_), true) => listing!("key > ?1 AND key < ?2"),
-        (Bound::Included(_), false) => listing!("key >= ?1 AND ?2 IS NULL"),
-        (Bound::Excluded(_), false) => listing!("key > ?1 AND ?2 IS NULL"),
-    }
-}
-
-/// The first key after all keys with this prefix, if there is one.
-fn end_of(prefix: &str) -> Option<String> {
-    let mut characters: Vec<char> = prefix.chars().collect();
-    while let Some(last) = characters.pop() {
-        if let Some(next) = char::from_u32(u32::from(last) + 1) {
-            characters.push(next);
-            return Some(characters.into_iter().collect());
-        }
-    }
-    None
 }
 
 #[cfg(test)]

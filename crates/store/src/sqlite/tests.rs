@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use super::listing::{Bound, end_of, listing, range};
 use super::*;
 
 const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
@@ -19,6 +20,105 @@ async fn sqlite_keeps_the_contract() {
         async move { Arc::new(SqliteBackend::open(&path).unwrap()) as Arc<dyn Backend> }
     })
     .await;
+}
+
+/// All of it, and some of it beside what is in the file.
+#[tokio::test]
+async fn what_is_in_memory_keeps_the_contract() {
+    let directory = tempfile::tempdir().unwrap();
+    let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    for in_memory in [&[""][..], &["a", "n/", "t/b"], &["b", "k/1", "c/"]] {
+        crate::contract::suite(|| {
+            let path = directory.path().join(format!("{}.db", count.fetch_add(1, Ordering::Relaxed)));
+            async move { Arc::new(SqliteBackend::open_with(&path, in_memory).unwrap()) as Arc<dyn Backend> }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_in_memory_ends_with_the_process_and_the_rest_does_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    let first = SqliteBackend::open_with(&path, &["passing/"]).unwrap();
+    let revisions = first.transact(vec![put("passing/a", b"1"), put("kept/a", b"1")], NOW).await.unwrap();
+    assert!(revisions[0] < revisions[1]);
+    assert!(first.get("passing/a", NOW).await.unwrap().is_some());
+    first.close().await;
+    let second = SqliteBackend::open_with(&path, &["passing/"]).unwrap();
+    assert!(second.get("passing/a", NOW).await.unwrap().is_none());
+    assert!(second.get("kept/a", NOW).await.unwrap().is_some());
+    assert!(second.transact(vec![put("kept/b", b"1")], NOW).await.unwrap()[0] > revisions[1]);
+}
+
+/// Of many that want to change the same item at the same revision, one does, whether they go by the writer or not.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_many_uses_up_what_is_in_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let backend =
+        Arc::new(SqliteBackend::open_with(&directory.path().join("state.db"), &["passing/"]).unwrap());
+    for round in 0..50 {
+        let key = format!("passing/{round}");
+        let revision = backend.transact(vec![put(&key, b"open")], NOW).await.unwrap()[0];
+        let mut users = tokio::task::JoinSet::new();
+        for number in 0..8 {
+            let (backend, key) = (Arc::clone(&backend), key.clone());
+            let value = Bytes::from_static(b"used");
+            let mut ops = vec![Op::CompareAndSwap { key, revision, value, expires: None }];
+            if number % 2 == 0 {
+                ops.push(put(&format!("kept/{round}-{number}"), b"1"));
+            }
+            users.spawn(async move { backend.transact(ops, NOW).await });
+        }
+        let (mut used, mut refused) = (0, 0);
+        while let Some(done) = users.join_next().await {
+            match done.unwrap() {
+                Ok(_) => used += 1,
+                Err(StoreError::Conflict { .. }) => refused += 1,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert_eq!((used, refused), (1, 7));
+        // Of the others' steps to the file, none is left.
+        assert!(backend.list(&format!("kept/{round}-"), None, 9, NOW).await.unwrap().len() <= 1);
+    }
+}
+
+/// Readers that read all the time never see an item go back, nor an answered change missing.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_reader_sees_what_is_not_so_any_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let backend = Arc::new(SqliteBackend::open(&directory.path().join("state.db")).unwrap());
+    let over = Arc::new(AtomicBool::new(false));
+    let mut readers = tokio::task::JoinSet::new();
+    for _ in 0..3 {
+        let (backend, over) = (Arc::clone(&backend), Arc::clone(&over));
+        readers.spawn(async move {
+            let mut last = 0;
+            while !over.load(Ordering::Relaxed) {
+                let seen = backend.get("k/a/1", NOW).await.unwrap().map_or(last, |item| item.revision);
+                assert!(seen >= last, "{seen} after {last}");
+                last = seen;
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    for round in 0..300 {
+        let revision = backend.transact(vec![put("k/a/1", b"1")], NOW).await.unwrap()[0];
+        assert_eq!(backend.get("k/a/1", NOW).await.unwrap().unwrap().revision, revision);
+        let listed = backend.list("k/a/", None, 9, NOW).await.unwrap();
+        assert_eq!(listed[0].revision, revision);
+        if round % 3 == 0 {
+            let gone = Op::Delete { key: "k/a/1".to_owned(), revision: None };
+            backend.transact(vec![gone], NOW).await.unwrap();
+            assert!(backend.get("k/a/1", NOW).await.unwrap().is_none());
+            assert!(backend.list("k/a/", None, 9, NOW).await.unwrap().is_empty());
+        }
+    }
+    over.store(true, Ordering::Relaxed);
+    while let Some(read) = readers.join_next().await {
+        read.unwrap();
+    }
 }
 
 #[tokio::test]
