@@ -18,8 +18,31 @@ const CODE_BYTES: usize = 64;
 pub const EVENT_BYTES: usize = 64 << 10;
 /// Room for the word about fields that were left out.
 const LEFT_OUT_BYTES: usize = 64;
+/// The most that one byte of a text becomes in JSON.
+const MOST_OF_BYTE: usize = 6;
+/// Room for the names, times and id of an event.
+const AROUND_BYTES: usize = 1 << 10;
 
 impl Event {
+    /// As one line of JSON, within the bounds of the log ([`Event::bounded`]).
+    #[must_use]
+    pub fn to_bounded_json(&self) -> String {
+        if self.is_within() { self.to_json() } else { self.clone().bounded().to_json() }
+    }
+
+    /// Whether nothing of it can be too long, at a glance: of nearly all events this is so, and they need no copy.
+    fn is_within(&self) -> bool {
+        let Self { code, kind, user, login, node, session_id, source, origin, message, fields, .. } = self;
+        let texts = [kind, user, login, node, session_id, source, origin, message];
+        let is_short = |text: &str, most: usize| text.len() <= most / MOST_OF_BYTE;
+        let within = !matches!(code, Code::Unknown(_))
+            && texts.iter().all(|text| is_short(text, TEXT_BYTES))
+            && fields.iter().all(|(name, value)| is_short(name, NAME_BYTES) && all_short(value, TEXT_BYTES));
+        let bytes = texts.iter().map(|text| text.len()).sum::<usize>()
+            + fields.iter().map(|(name, value)| name.len() + plain_bytes(value)).sum::<usize>();
+        within && is_short_in_all(bytes)
+    }
+
     /// The event within the bounds of the log. What is too long is cut and says how long it was; fields that do not fit into
     /// the whole are left out, the largest first, and counted.
     #[must_use]
@@ -78,6 +101,32 @@ impl Event {
     }
 }
 
+/// Whether so many bytes of texts, and what stands around them, cannot make an event too long.
+fn is_short_in_all(bytes: usize) -> bool {
+    bytes <= (EVENT_BYTES - AROUND_BYTES) / MOST_OF_BYTE
+}
+
+fn all_short(value: &Value, most: usize) -> bool {
+    match value {
+        Value::String(text) => text.len() <= most / MOST_OF_BYTE,
+        Value::Array(values) => values.iter().all(|value| all_short(value, most)),
+        Value::Object(values) => values.values().all(|value| all_short(value, most)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+    }
+}
+
+/// Bytes of the texts of a value, with room for what stands around them and for numbers.
+fn plain_bytes(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len() + 4,
+        Value::Array(values) => values.iter().map(plain_bytes).sum::<usize>() + 4,
+        Value::Object(values) => {
+            values.iter().map(|(name, value)| name.len() + 4 + plain_bytes(value)).sum::<usize>() + 4
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => 32,
+    }
+}
+
 fn shorten_all(value: &mut Value, most: usize) {
     match value {
         Value::String(text) => shorten(text, most),
@@ -98,8 +147,7 @@ fn encoded(character: char) -> usize {
 
 /// Cuts a text that is longer than `most` bytes in JSON, and says so at its end.
 fn shorten(text: &mut String, most: usize) {
-    // Six bytes are the most that one byte becomes.
-    if text.len() <= most / 6 {
+    if text.len() <= most / MOST_OF_BYTE {
         return;
     }
     let marker = format!("... (cut: {} bytes)", text.len());
@@ -145,6 +193,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_within_at_a_glance_is_what_needs_no_cut() {
+        let small = event().user("alice").message("m".repeat(600)).field("list", vec!["x".repeat(600); 15]);
+        assert!(small.is_within());
+        assert_eq!(small.to_bounded_json(), small.to_json());
+        let worst = event().field("text", "\u{1}".repeat(TEXT_BYTES / MOST_OF_BYTE));
+        assert!(worst.is_within());
+        assert_eq!(worst.clone().bounded(), worst);
+        for long in [
+            event().user("u".repeat(5000)),
+            event().field("text", "t".repeat(5000)),
+            event().field(&"n".repeat(200), 1),
+            event().field("list", vec![vec!["x".repeat(600); 10]; 20]),
+        ] {
+            assert!(!long.is_within());
+            assert_eq!(long.to_bounded_json(), long.clone().bounded().to_json());
+        }
+        assert!(
+            !(0..4000).fold(event(), |event, number| event.field(&number.to_string(), number)).is_within()
+        );
+    }
+
+    #[test]
     fn fields_that_do_not_fit_are_counted() {
         let mut many = event().field("kept", "yes");
         for number in 0..40 {
@@ -182,6 +252,7 @@ mod tests {
             for name in names {
                 made = made.field(&name.repeat(times.min(50)), vec![long(0), long(1)]);
             }
+            prop_assert_eq!(made.to_bounded_json(), made.clone().bounded().to_json());
             let once = made.bounded();
             prop_assert!(once.to_json().len() <= EVENT_BYTES, "{}", once.to_json().len());
             prop_assert_eq!(once.clone().bounded().to_json(), once.to_json());

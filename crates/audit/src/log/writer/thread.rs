@@ -232,12 +232,9 @@ impl Writer {
     /// Writes events and syncs; all or none.
     fn commit<'e>(&mut self, events: impl Iterator<Item = &'e Event>, urgent: bool) -> Result<(), LogError> {
         let mut batch = HashSet::new();
-        let fresh: Vec<Event> = events
-            .filter(|event| {
-                let delivery = event.delivery();
-                !self.remembered.contains(&delivery) && batch.insert(delivery)
-            })
-            .map(|event| event.clone().bounded())
+        let fresh: Vec<(Uuid, &Event)> = events
+            .map(|event| (event.delivery(), event))
+            .filter(|(delivery, _)| !self.remembered.contains(delivery) && batch.insert(*delivery))
             .collect();
         if fresh.is_empty() {
             return Ok(());
@@ -245,17 +242,17 @@ impl Writer {
         let (mut sequence, mut hash) = *self.head.lock();
         let mut text = String::new();
         let mut records = Vec::with_capacity(fresh.len());
-        for event in &fresh {
+        for (_, event) in &fresh {
             sequence += 1;
-            let record = Record::chain(sequence, &hash, event.to_json());
+            let record = Record::chain(sequence, &hash, event.to_bounded_json());
             hash = record.hash;
             text.push_str(&record.line());
             records.push(Arc::new(record));
         }
         self.write(&text, records.first().map_or(1, |record| record.sequence), urgent)?;
         *self.head.lock() = (sequence, hash);
-        for event in &fresh {
-            self.remember(event.delivery());
+        for (delivery, _) in fresh {
+            self.remember(delivery);
         }
         self.since_checkpoint += records.len() as u64;
         self.first_unsigned.get_or_insert_with(Instant::now);
