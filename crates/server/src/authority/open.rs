@@ -19,7 +19,9 @@ use tracing::{info, warn};
 
 use crate::ServerError;
 use crate::authority::audit::checkpoints;
+use crate::authority::challenges::records::ChallengeRecord;
 use crate::authority::config::AuthConfig;
+use crate::authority::devices::records::SpentChallengeRecord;
 use crate::authority::errors::{doing, wrong_seal};
 use crate::authority::fips::{check_fips, in_fips_mode};
 use crate::authority::issuance::authorities;
@@ -29,6 +31,7 @@ use crate::authority::issuance::presented::{own_certificate, own_ttl, server_con
 use crate::authority::recordings::keys;
 use crate::authority::records::{CaRecord, ClusterRecord, KeyRecord, RoleRecord};
 use crate::authority::services::{Parts, Services};
+use crate::authority::sso::records::AttemptRecord;
 use crate::authority::storage::SELF;
 use crate::authority::workers::Workers;
 use sallyport_sal::custody::Custody as _;
@@ -37,6 +40,10 @@ use sallyport_sal::custody::Custody as _;
 pub(crate) const READERS: usize = 4;
 const READS_WAITING: usize = 256;
 const CHECKPOINT_KEY: &str = "audit-checkpoint";
+/// What is proven and used within minutes, or begun again: nothing of it outlives the authority's process. What is gone opens nothing, so
+/// that it is good once, and ends after so many wrong answers, all the same. Of what devices have signed, a new process takes nothing that
+/// was made for another.
+const IN_MEMORY: [&str; 3] = [ChallengeRecord::KIND, AttemptRecord::KIND, SpentChallengeRecord::KIND];
 
 /// Opens a data directory, with something between the authority and its state in tests.
 pub(crate) async fn open(
@@ -49,7 +56,9 @@ pub(crate) async fn open(
     private_directory(&directory)?;
     let seal = Arc::new(seal_key(&directory)?);
     let state_path = directory.join("state.db");
-    let backend = SqliteBackend::open(&state_path).map_err(doing("open its state"))?;
+    let in_memory = IN_MEMORY.map(|kind| format!("{kind}/"));
+    let in_memory: Vec<&str> = in_memory.iter().map(String::as_str).collect();
+    let backend = SqliteBackend::open_with(&state_path, &in_memory).map_err(doing("open its state"))?;
     let store = Store::new(wrap(Arc::new(backend)));
     let custodies = Arc::new(Custodies::open(Arc::clone(&seal), config.ca_keys.clone())?);
     let first = store.get::<ClusterRecord>(SELF, now).await.map_err(doing("read its state"))?.is_none();

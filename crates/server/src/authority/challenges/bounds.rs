@@ -20,6 +20,8 @@ const MOST_FOR_USER: usize = 5;
 pub(crate) const MOST_OF_PLACE: usize = 200;
 /// Open challenges of all.
 const MOST: usize = 20_000;
+/// Those that were used or refused within a minute and are kept for a while.
+const MOST_OVER: u32 = 20_000;
 
 /// Who has asked.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -32,11 +34,12 @@ enum Asker {
     Site(Place),
 }
 
-/// When the challenges end that are open, by who has asked for them. An authority that starts anew knows none: those from before end
-/// within minutes.
+/// When the challenges end that are open, by who has asked for them.
 #[derive(Debug, Default)]
 pub(crate) struct Openings {
     open: Mutex<HashMap<Asker, HashMap<String, i64>>>,
+    /// The present minute, and how many of it are kept that are over.
+    over: Mutex<(i64, u32)>,
 }
 
 /// Who asks from an address, with how many each may have open.
@@ -100,6 +103,17 @@ impl Openings {
         Ok(())
     }
 
+    /// Whether one more that is over now is kept.
+    pub(crate) fn keeps_one_more(&self, now: OffsetDateTime) -> bool {
+        let minute = now.unix_timestamp().div_euclid(60);
+        let mut over = self.over.lock();
+        if over.0 != minute {
+            *over = (minute, 0);
+        }
+        over.1 = over.1.saturating_add(1);
+        over.1 <= MOST_OVER
+    }
+
     /// A challenge is used or refused.
     pub(crate) fn closes(&self, user: Option<&UserName>, address: IpAddr, key: &str) {
         let mut open = self.open.lock();
@@ -139,6 +153,14 @@ mod tests {
         openings
             .opens((Some(&alice), false), address, "later", end + time::Duration::minutes(10), end)
             .unwrap();
+    }
+
+    #[test]
+    fn so_many_are_kept_that_are_over_in_a_minute() {
+        let (openings, now) = (Openings::default(), OffsetDateTime::UNIX_EPOCH);
+        assert!((0..MOST_OVER).all(|_| openings.keeps_one_more(now)));
+        assert!(!openings.keeps_one_more(now));
+        assert!(openings.keeps_one_more(now + time::Duration::MINUTE));
     }
 
     #[test]

@@ -246,7 +246,7 @@ impl Challenges {
             user_revision: by.user_revision,
             by: by.means.clone(),
             spends: Spends::Challenge {
-                used: self.changed(stored, &next)?,
+                used: self.changed(stored, &next, now)?,
                 challenge: stored.name.clone(),
                 proven_at: by.at,
             },

@@ -461,7 +461,7 @@ impl Challenges {
                 next.state = State::Used;
                 let State::Proven(by) = &stored.value.state else { return Ok(nothing) };
                 let (means, proven_at) = (by.means.clone(), by.at);
-                let steps = vec![self.changed(&stored, &next)?];
+                let steps = vec![self.changed(&stored, &next, now)?];
                 Ok(Spent { steps, means: Some(means), challenge: Some((stored, next)), proven_at, ..nothing })
             }
             Ok((None, Some(proven))) => {

@@ -23,7 +23,7 @@ use crate::authority::caller::Caller;
 use crate::authority::challenges::bounds::Openings;
 use crate::authority::challenges::making::Making;
 use crate::authority::challenges::records::{
-    ChallengeRecord, LIFETIME, MOST_FAILURES, ProvenBy, Purpose, State,
+    ChallengeRecord, LIFETIME, MOST_FAILURES, OVER_KEPT, ProvenBy, Purpose, State,
 };
 use crate::authority::challenges::waiting::Waiting;
 use crate::authority::config::AuthConfig;
@@ -244,7 +244,7 @@ impl Challenges {
         others: Vec<Op>,
         now: OffsetDateTime,
     ) -> Result<u64, Status> {
-        let mut steps = vec![self.changed(stored, next)?];
+        let mut steps = vec![self.changed(stored, next, now)?];
         steps.extend(others);
         let written = self.store.backend().transact(steps, now).await.map_err(|error| match error {
             StoreError::Conflict { .. } | StoreError::Exists { .. } | StoreError::NotFound { .. } => {
@@ -258,14 +258,24 @@ impl Challenges {
         Ok(written.first().copied().unwrap_or_default())
     }
 
-    /// The step that replaces a challenge.
+    /// The step that replaces a challenge. One that is over is kept for as long as its program or page may still ask what became of it, and
+    /// not at all where many are over at a time: all of them are in memory.
     pub(super) fn changed(
         &self,
         stored: &Stored<ChallengeRecord>,
         next: &ChallengeRecord,
+        now: OffsetDateTime,
     ) -> Result<Op, Status> {
-        typed::update(&stored.name, stored.revision, next, Some(next.expires))
-            .map_err(|error| storage(&error))
+        // Of a connector that was tried, the administrator reads the outcome then.
+        let is_test = matches!(next.purpose, Purpose::SsoTest { .. });
+        let until = match next.state {
+            State::Used | State::Refused if !is_test && !self.openings.keeps_one_more(now) => {
+                return Ok(typed::delete::<ChallengeRecord>(&stored.name, Some(stored.revision)));
+            }
+            State::Used | State::Refused => next.expires.min(now + OVER_KEPT),
+            State::Pending | State::Proven(_) => next.expires,
+        };
+        typed::update(&stored.name, stored.revision, next, Some(until)).map_err(|error| storage(&error))
     }
 
     /// A challenge was replaced: those who wait hear of it, and one that is over counts no more.

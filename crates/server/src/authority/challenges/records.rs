@@ -16,12 +16,15 @@ use crate::authority::secrets::hash_of;
 
 /// How long a challenge may be proven, and used.
 pub(crate) const LIFETIME: time::Duration = time::Duration::minutes(10);
+/// How long one that was used or refused is kept, so that its program and its page can say so.
+pub(crate) const OVER_KEPT: time::Duration = time::Duration::minutes(1);
 /// How long the code is good that a browser brings back to the program.
 pub(crate) const CODE_LIFETIME: time::Duration = time::Duration::seconds(60);
 /// Wrong proofs after which a challenge ends.
 pub(crate) const MOST_FAILURES: u8 = 5;
 
-/// What a person has to prove, under the hash of its random id. Every change compares the revision that it was made for.
+/// What a person has to prove, under the hash of its random id. Every change compares the revision that it was made for. It is in memory
+/// alone ([`crate::authority::open`]): where the authority starts anew, the person begins again.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ChallengeRecord {
     pub(crate) purpose: Purpose,
