@@ -55,7 +55,7 @@ async fn list(user: &User) -> Result<(), Status> {
 async fn groups_keys_codes_audiences_refreshes_and_logouts_of_a_keycloak_are_as_the_guide_says() {
     let told = Told::new().await;
     let mut site = Site::new("", &told.url).await;
-    let refreshing = "  refresh: {interval: 1s, grace: 1h}\n  logout: back-channel\n";
+    let refreshing = "  refresh: {interval: 5s, grace: 1h}\n  logout: back-channel\n";
     site.connect("sallyport", refreshing).await;
     let pages = Pages::of(&site.cluster).await;
 
