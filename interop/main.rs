@@ -44,6 +44,7 @@ mod recording;
 mod relay;
 mod rotation;
 mod sal;
+mod security_keys;
 mod session_factors;
 mod sessions;
 mod single_sign_on;

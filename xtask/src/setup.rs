@@ -24,6 +24,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("npm", "npm"),
     ("certutil", "libnss3-tools"),
     ("softhsm2-util", "softhsm2"),
+    ("fido2-assert", "fido2-tools"),
     ("swtpm", "swtpm"),
     ("tpm2_getrandom", "tpm2-tools"),
     ("tpm2_ptool", "libtpm2-pkcs11-tools"),

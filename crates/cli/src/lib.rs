@@ -41,6 +41,7 @@ mod recordings;
 mod resource;
 mod sal;
 mod scp;
+mod security_key;
 mod sessions;
 mod signup;
 mod sources;

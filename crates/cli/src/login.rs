@@ -6,17 +6,19 @@ use sallyport_access::UserName;
 use sallyport_access::text::Foreign;
 use serde_json::json;
 use time::OffsetDateTime;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::browser;
 use crate::devices;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::global::Global;
+use crate::security_key::{self, Proven};
 use crate::ui::{self, Format};
 use sallyport_client::authority::{self, FirstTrust};
 use sallyport_client::browser_login::{BrowserLogin, Where};
 use sallyport_client::connect;
 use sallyport_client::device::Devices;
+use sallyport_client::key_login::KeyLogin;
 use sallyport_client::login::{LoggedIn, Login, Secrets};
 use sallyport_client::profile::{Profiles, Stored};
 use sallyport_client::ssh_agent::{self, AgentError};
@@ -51,6 +53,13 @@ pub(crate) struct Args {
     /// Prove who you are in a browser on another device: it opens an address, and is given a code that is shown here.
     #[arg(long, conflicts_with_all = ["otp", "password_stdin", "password"])]
     headless: bool,
+    /// Prove who you are with a security key (FIDO2) that is plugged into this machine, without a browser: touch it, and type its PIN
+    /// where it wants one. Its passkey for the cluster was made at a page. Needs the programs fido2-token and fido2-assert.
+    #[arg(long, conflicts_with_all = ["otp", "password_stdin", "browser", "headless", "password"])]
+    security_key: bool,
+    /// Of several security keys the one at this path, as fido2-token -L shows it.
+    #[arg(long, value_name = "PATH", requires = "security_key")]
+    security_key_device: Option<String>,
     /// Log in as from no trusted device, where this machine is one.
     #[arg(long)]
     no_device: bool,
@@ -96,7 +105,10 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
     }
     let first = first_trust(&proxy, args.ca_pin.as_deref(), earlier.as_ref()).await?;
     let devices = if args.no_device { Devices::none() } else { devices::own(global)? };
-    let logged_in = if args.browser || args.headless {
+    let logged_in = if args.security_key {
+        let user = user_name(args.user.as_deref(), earlier.as_ref())?;
+        by_security_key(&proxy, &first, &user, &args, (&profiles, &devices)).await?
+    } else if args.browser || args.headless {
         in_browser(&proxy, &first, &args, earlier.as_ref(), (&profiles, &devices)).await?
     } else {
         let user = user_name(args.user.as_deref(), earlier.as_ref())?;
@@ -169,6 +181,68 @@ async fn in_browser(
     Ok(proven.store(profiles)?)
 }
 
+/// Has the person prove who they are with a security key at this machine.
+async fn by_security_key(
+    proxy: &str,
+    first: &FirstTrust,
+    user: &UserName,
+    args: &Args,
+    (profiles, devices): (&Profiles, &Devices),
+) -> CliResult<LoggedIn> {
+    let key = security_key::find(args.security_key_device.as_deref()).await?;
+    let login = KeyLogin::begin(proxy, first, user, args.ttl, &browser::host_name(), devices).await?;
+    let give_up = login.give_up();
+    let mut signals = Signals::watch()?;
+    let proving = async {
+        Ok::<_, CliError>(match key.sign(login.asked()).await? {
+            Proven::Signed(signed) => Ok(login.finish(profiles, signed).await?),
+            Proven::Interrupted(signal) => Err(signal),
+        })
+    };
+    // Ended by a signal, it ends the program that asks the person, and leaves the terminal as it was.
+    let came_to = tokio::select! {
+        came_to = proving => came_to,
+        signal = signals.next() => Ok(Err(signal)),
+    };
+    match came_to {
+        Ok(Ok(logged_in)) => Ok(logged_in),
+        Ok(Err(signal)) => {
+            give_up.tell().await;
+            // As shells have it.
+            std::process::exit(128 + signal)
+        }
+        Err(error) => {
+            give_up.tell().await;
+            Err(error)
+        }
+    }
+}
+
+/// The signals by which a person ends a command.
+struct Signals([(SignalKind, Signal); 3]);
+
+impl Signals {
+    fn watch() -> CliResult<Self> {
+        let watch = |kind: SignalKind| -> CliResult<(SignalKind, Signal)> {
+            Ok((kind, signal(kind).doing("watch for signals")?))
+        };
+        let kinds = [SignalKind::terminate(), SignalKind::hangup(), SignalKind::interrupt()];
+        let [terminate, hang_up, interrupt] = kinds.map(watch);
+        Ok(Self([terminate?, hang_up?, interrupt?]))
+    }
+
+    /// The number of the next one.
+    async fn next(&mut self) -> i32 {
+        let [(terminate, first), (hang_up, second), (interrupt, third)] = &mut self.0;
+        let kind = tokio::select! {
+            _ = first.recv() => terminate,
+            _ = second.recv() => hang_up,
+            _ = third.recv() => interrupt,
+        };
+        kind.as_raw_value()
+    }
+}
+
 /// Has the authority told that the login is given up, where a signal ends this program from now on. By a thread of its own: this one
 /// may be waiting for what the person types. A login that is finished by then is not undone.
 fn give_up_at_a_signal(login: &BrowserLogin) -> CliResult {
@@ -177,18 +251,12 @@ fn give_up_at_a_signal(login: &BrowserLogin) -> CliResult {
     let watching = move || -> std::io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let mut terminate = signal(SignalKind::terminate())?;
-            let mut hang_up = signal(SignalKind::hangup())?;
-            let mut interrupt = signal(SignalKind::interrupt())?;
+            let mut signals = Signals::watch().map_err(|error| std::io::Error::other(error.to_string()))?;
             let _ = watches.send(());
-            let kind = tokio::select! {
-                _ = terminate.recv() => SignalKind::terminate(),
-                _ = hang_up.recv() => SignalKind::hangup(),
-                _ = interrupt.recv() => SignalKind::interrupt(),
-            };
+            let signal = signals.next().await;
             give_up.tell().await;
             // As shells have it.
-            std::process::exit(128 + kind.as_raw_value())
+            std::process::exit(128 + signal)
         })
     };
     let thread = std::thread::Builder::new().name("signals".to_owned());

@@ -29,6 +29,7 @@ impl Error {
             Self::OtherUser { user, wanted } => Some(format!(
                 "log in at the page as {wanted}; or, if you are {user}: sallyport login --user {user}"
             )),
+            Self::PasskeysElsewhere { origins, .. } => elsewhere(origins),
             Self::FactorWanted { demanded } => Some(demanded.beforehand()),
             Self::FactorRefused { .. } => fixed(
                 "connect again; if you did not ask for this session, sallyport logout, and tell an administrator",
@@ -90,6 +91,16 @@ impl Error {
             Self::Relayed { advice, .. } => advice.clone(),
         }
     }
+}
+
+fn elsewhere(origins: &[String]) -> Option<String> {
+    let Some(address) = origins.first().and_then(|origin| origin.strip_prefix("https://")) else {
+        return Some("ask an administrator: passkeys want auth.authentication.webauthn.origins".to_owned());
+    };
+    let port = if address.contains(':') { "" } else { ":443" };
+    Some(format!(
+        "sallyport login --proxy {address}{port} --security-key, if you know that address as the cluster's"
+    ))
 }
 
 fn tls(why: &TlsFailure) -> &'static str {

@@ -25,7 +25,7 @@ use super::profile::Profiles;
 use crate::error::{Doing, Error, Result, was_reached};
 
 /// Random bytes of a verifier: 43 characters of base64url (RFC 7636 §4.1).
-const VERIFIER_BYTES: usize = 32;
+pub(crate) const VERIFIER_BYTES: usize = 32;
 /// How long the authority lets a login be proven.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// How long to wait before the authority is asked again that could not be reached.
@@ -72,6 +72,10 @@ impl std::fmt::Debug for GiveUp {
 }
 
 impl GiveUp {
+    pub(crate) fn of(proxy: String, first: FirstTrust, request: FinishBrowserLoginRequest) -> Self {
+        Self { proxy, first, request }
+    }
+
     /// Says it, for two seconds at most. Where that does not arrive, the login ends by itself.
     pub fn tell(self) -> BoxFuture<'static, ()> {
         Box::pin(async move {
@@ -197,16 +201,13 @@ impl BrowserLogin {
     /// What to say where the login is given up before it is finished.
     #[must_use]
     pub fn give_up(&self) -> GiveUp {
-        GiveUp {
-            proxy: self.proxy.clone(),
-            first: self.first.clone(),
-            request: FinishBrowserLoginRequest {
-                challenge: self.page.challenge.clone(),
-                code: String::new(),
-                code_verifier: self.verifier.clone(),
-                cancel: true,
-            },
-        }
+        let request = FinishBrowserLoginRequest {
+            challenge: self.page.challenge.clone(),
+            code: String::new(),
+            code_verifier: self.verifier.clone(),
+            cancel: true,
+        };
+        GiveUp::of(self.proxy.clone(), self.first.clone(), request)
     }
 
     /// Waits until the login is proven; where a user is `wanted`, by them. The authority may be away meanwhile. Nothing is stored.

@@ -315,6 +315,20 @@ pub enum Error {
         /// Who was to.
         wanted: sallyport_access::UserName,
     },
+    /// The passkeys of a cluster are of other addresses than the one that it was reached by, so that no security key signs for it there.
+    #[error(
+        "passkeys of {} are for {}, and you log in at {proxy}: a security key signs for the address that you name, and no other",
+        Foreign::new(cluster),
+        addresses(origins)
+    )]
+    PasskeysElsewhere {
+        /// The cluster, as it calls itself.
+        cluster: String,
+        /// The address that it was reached by.
+        proxy: String,
+        /// Where its passkeys work, as it says.
+        origins: Vec<String>,
+    },
     /// A second factor has to be proven for a session, and there is no person here who could be asked.
     #[error("{} demands a second factor for each session, and there is no terminal or desktop to ask you at", shown(&demanded.target))]
     FactorWanted {
@@ -470,6 +484,7 @@ impl Error {
             | Self::NoResource { .. }
             | Self::NotSigned(_)
             | Self::OtherUser { .. }
+            | Self::PasskeysElsewhere { .. }
             | Self::FactorWanted { .. }
             | Self::FactorRefused { .. }
             | Self::NoOneToAsk => Kind::Refused,
@@ -496,6 +511,14 @@ impl Error {
             },
             Self::Relayed { kind, .. } => *kind,
         }
+    }
+}
+
+/// Origins, as a person reads them.
+fn addresses(origins: &[String]) -> String {
+    match origins {
+        [] => "no address".to_owned(),
+        origins => Foreign::new(origins.join(", ")).into(),
     }
 }
 

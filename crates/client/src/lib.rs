@@ -2,7 +2,8 @@
 //!
 //! A program that reaches nodes or databases embeds this. It begins with [`profile::Profiles`], which has the logins of a user;
 //! [`connect::proxy`] makes a connection with one of them, and [`transport::open`] a stream to a node, for an SSH client.
-//! [`login::Login`] makes a login, and [`browser_login::BrowserLogin`] one that is proven in a browser. Channels keep the stored login up to date while the cluster changes its certificate authorities
+//! [`login::Login`] makes a login, [`browser_login::BrowserLogin`] one that is proven in a browser, and [`key_login::KeyLogin`] one that is proven
+//! with a security key here. Channels keep the stored login up to date while the cluster changes its certificate authorities
 //! ([`follow`]). A program that uses QUIC lets [`carrier::finish`] end its connections.
 //!
 //! Nothing here reads arguments, asks a person or prints. Errors ([`error::Error`]) say what happened, of which kind it is, and what
@@ -21,6 +22,7 @@ pub mod dial;
 pub mod error;
 pub mod factors;
 pub mod follow;
+pub mod key_login;
 pub mod liveness;
 pub mod login;
 mod loopback;

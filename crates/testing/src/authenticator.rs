@@ -150,6 +150,24 @@ impl Authenticator {
         response.to_string()
     }
 
+    /// Uses the passkey as programs do that have no browser: authenticator data, and the signature over it and the client data's hash.
+    ///
+    /// # Panics
+    /// It cannot sign.
+    #[allow(clippy::expect_used, reason = "a testbed")]
+    pub fn assertion(&mut self, rp_id: &str, client_data_hash: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        self.counter = self.counter.wrapping_add(1);
+        let data = self.data(rp_id, &[]);
+        let signed = [&data[..], client_data_hash].concat();
+        let signature = self.key.sign_with(SignatureScheme::EcdsaP256Sha256, &signed).expect("a signature");
+        (data, signature)
+    }
+
+    /// The handle of the user whose the passkey is.
+    pub fn user(&self) -> &[u8] {
+        self.user.as_deref().unwrap_or_default()
+    }
+
     /// Uses the passkey for `PublicKeyCredentialRequestOptionsJSON`; gives `AuthenticationResponseJSON`.
     ///
     /// # Panics
@@ -157,11 +175,8 @@ impl Authenticator {
     #[allow(clippy::expect_used, reason = "a testbed")]
     pub fn get(&mut self, options: &str) -> String {
         let options: Value = serde_json::from_str(options).expect("options");
-        self.counter = self.counter.wrapping_add(1);
-        let data = self.data(member(&options, "/rpId"), &[]);
         let client = self.client_data("webauthn.get", &options);
-        let signed = [&data[..], &hash::sha256(&client)].concat();
-        let signature = self.key.sign_with(SignatureScheme::EcdsaP256Sha256, &signed).expect("a signature");
+        let (data, signature) = self.assertion(member(&options, "/rpId"), &hash::sha256(&client));
         let id = BASE64URL_NOPAD.encode(&self.id);
         let response = json!({
             "id": id, "rawId": id, "type": "public-key", "clientExtensionResults": {},
@@ -169,7 +184,7 @@ impl Authenticator {
                 "clientDataJSON": BASE64URL_NOPAD.encode(&client),
                 "authenticatorData": BASE64URL_NOPAD.encode(&data),
                 "signature": BASE64URL_NOPAD.encode(&signature),
-                "userHandle": self.user.as_ref().map(|user| BASE64URL_NOPAD.encode(user)),
+                "userHandle": Some(self.user()).filter(|user| !user.is_empty()).map(|user| BASE64URL_NOPAD.encode(user)),
             },
         });
         response.to_string()

@@ -70,4 +70,4 @@ pub use registration::Registration;
 pub use relying_party::{
     AttestationPolicy, BackupPolicy, CounterPolicy, CrossOrigin, RelyingParty, UserVerification,
 };
-pub use response::{AuthenticationResponse, MAX_RESPONSE_BYTES, RegistrationResponse};
+pub use response::{Assertion, AuthenticationResponse, MAX_RESPONSE_BYTES, RegistrationResponse};

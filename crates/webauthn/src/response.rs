@@ -3,12 +3,13 @@
 //! Parsing is steps 3 and 4 of both procedures. A caller parses first, looks up the credential that the response names, and
 //! then finishes the ceremony with both.
 
+use sallyport_sal::hash;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::binary::Binary;
 use crate::client_data::shortened;
-use crate::credential::UserHandle;
+use crate::credential::{Credential, UserHandle};
 use crate::error::WebAuthnError;
 use crate::options::{Attachment, PUBLIC_KEY};
 
@@ -168,5 +169,69 @@ impl AuthenticationResponse {
     #[must_use]
     pub fn user(&self) -> Option<&UserHandle> {
         self.user.as_ref()
+    }
+}
+
+/// What an authenticator has signed that was asked without a browser, for any passkey of this relying party. Programs such as
+/// fido2-assert do not say by which one; that it is the user's who is named in it, nothing has proven yet.
+#[derive(Debug)]
+pub struct Assertion {
+    client_data: Binary,
+    authenticator_data: Binary,
+    signature: Binary,
+    user: UserHandle,
+}
+
+impl Assertion {
+    /// Takes it as bytes.
+    ///
+    /// # Errors
+    /// [`WebAuthnError::TooLarge`], and [`WebAuthnError::NoUserHandle`] or [`WebAuthnError::BadUserHandle`] where it names no user.
+    pub fn new(
+        client_data: &[u8],
+        authenticator_data: &[u8],
+        signature: &[u8],
+        user: &[u8],
+    ) -> Result<Self, WebAuthnError> {
+        let got = client_data.len() + authenticator_data.len() + signature.len();
+        if got > MAX_RESPONSE_BYTES {
+            return Err(WebAuthnError::TooLarge { got, limit: MAX_RESPONSE_BYTES });
+        }
+        if user.is_empty() {
+            return Err(WebAuthnError::NoUserHandle);
+        }
+        Ok(Self {
+            client_data: Binary(client_data.to_vec()),
+            authenticator_data: Binary(authenticator_data.to_vec()),
+            signature: Binary(signature.to_vec()),
+            user: UserHandle::new(user.to_vec())?,
+        })
+    }
+
+    /// The user that it says to be.
+    #[must_use]
+    pub fn user(&self) -> &UserHandle {
+        &self.user
+    }
+
+    /// Names the credential by whose key it is signed (WebAuthn L3 §7.2, step 21, for each). Nothing else of it is checked here:
+    /// [`finish_authentication`](crate::RelyingParty::finish_authentication) does all of §7.2 with what this gives.
+    ///
+    /// # Errors
+    /// [`WebAuthnError::UnknownCredential`] when it is by none of them.
+    pub fn by_one_of(self, credentials: &[Credential]) -> Result<AuthenticationResponse, WebAuthnError> {
+        let hash = hash::sha256(self.client_data.as_slice());
+        let signed = [self.authenticator_data.as_slice(), &hash];
+        let signs = |credential: &&Credential| {
+            credential.key().is_ok_and(|key| key.verifies(&signed, self.signature.as_slice()))
+        };
+        let credential = credentials.iter().find(signs).ok_or(WebAuthnError::UnknownCredential)?;
+        Ok(AuthenticationResponse {
+            id: credential.id.clone(),
+            client_data: self.client_data,
+            authenticator_data: self.authenticator_data,
+            signature: self.signature,
+            user: Some(self.user),
+        })
     }
 }

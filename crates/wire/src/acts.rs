@@ -23,6 +23,8 @@ pub const METHODS: &[(&str, Weight)] = {
         ("Login.LoginWithPassword", Ordinary),
         ("Login.BeginBrowserLogin", Ordinary),
         ("Login.FinishBrowserLogin", Ordinary),
+        ("Login.BeginKeyLogin", Ordinary),
+        ("Login.FinishKeyLogin", Ordinary),
         ("Login.BeginInvite", Ordinary),
         ("Login.FinishInvite", Ordinary),
         ("Login.Join", Ordinary),

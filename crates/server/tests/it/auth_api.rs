@@ -150,11 +150,13 @@ fn request(method: &str) -> Vec<u8> {
 }
 
 /// Open to those without a certificate; their own refusals are tested below.
-pub(crate) const OPEN: [&str; 8] = [
+pub(crate) const OPEN: [&str; 10] = [
     "Login.Ping",
     "Login.LoginWithPassword",
     "Login.BeginBrowserLogin",
     "Login.FinishBrowserLogin",
+    "Login.BeginKeyLogin",
+    "Login.FinishKeyLogin",
     "Login.DeviceChallenge",
     "Login.BeginInvite",
     "Login.FinishInvite",
@@ -447,6 +449,8 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Suites.SetSuite", Event("SP1270I")),
         ("Login.BeginBrowserLogin", Event("SP1014I")),
         ("Login.FinishBrowserLogin", Event("SP1000I")),
+        ("Login.BeginKeyLogin", Event("SP1014I")),
+        ("Login.FinishKeyLogin", Event("SP1000I")),
         ("Logins.List", Called),
         ("Logins.End", Event("SP1040I")),
         ("Logins.ListOf", Called),

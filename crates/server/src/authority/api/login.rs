@@ -98,6 +98,26 @@ impl Login for Service {
         self.challenges.finish_browser_login(&caller, request.into_inner()).await.map(Response::new)
     }
 
+    async fn begin_key_login(
+        &self,
+        request: Request<v1::BeginKeyLoginRequest>,
+    ) -> Result<Response<v1::BeginKeyLoginResponse>, Status> {
+        let caller = caller(&request);
+        self.gate.within_bounds(&caller)?;
+        self.gate.demand_fips(&caller, "Login.BeginKeyLogin", &request).await?;
+        self.challenges.begin_key_login(&caller, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn finish_key_login(
+        &self,
+        request: Request<v1::FinishKeyLoginRequest>,
+    ) -> Result<Response<v1::LoginResponse>, Status> {
+        let caller = caller(&request);
+        self.gate.within_bounds(&caller)?;
+        self.gate.demand_fips(&caller, "Login.FinishKeyLogin", &request).await?;
+        self.challenges.finish_key_login(&caller, request.into_inner()).await.map(Response::new)
+    }
+
     async fn device_challenge(
         &self,
         request: Request<v1::DeviceChallengeRequest>,

@@ -13,7 +13,7 @@ use tonic::Status;
 use crate::authority::accounts::login::LoginRefusal;
 use crate::authority::accounts::opening::{LoginKeys, Proven, Spends};
 use crate::authority::caller::{Caller, NOWHERE, host_name};
-use crate::authority::challenges::kept::{Asking, Challenges};
+use crate::authority::challenges::kept::{Asking, Challenges, Opened};
 use crate::authority::challenges::records::{
     ChallengeRecord, LoginAsked, ProvenBy, Purpose, Redirect, State,
 };
@@ -41,7 +41,36 @@ impl Challenges {
         caller: &Caller,
         request: v1::BeginBrowserLoginRequest,
     ) -> Result<v1::BeginBrowserLoginResponse, Status> {
-        let now = OffsetDateTime::now_utc();
+        let redirect = match u16::try_from(request.redirect_port) {
+            Ok(0) => {
+                if self.config.authentication.headless == HeadlessLogins::Off {
+                    return Err(Status::failed_precondition(
+                        "headless logins are off in this cluster (auth.authentication.headless); log in where there is a browser: \
+                         sallyport login --browser",
+                    ));
+                }
+                Redirect::Headless
+            }
+            Ok(port) if port >= 1024 => Redirect::Loopback { port },
+            _ => {
+                return Err(Status::invalid_argument(format!(
+                    "{} is no port of a user's program: from 1024 to 65535, or 0 for a headless login",
+                    request.redirect_port
+                )));
+            }
+        };
+        let (opened, code) = self.begin_login(caller, request, redirect, OffsetDateTime::now_utc()).await?;
+        Ok(v1::BeginBrowserLoginResponse { page: Some(self.page(&opened, "/login")), headless_code: code })
+    }
+
+    /// Opens a login for two public keys; with the code that its terminal shows, where that is typed at a page.
+    pub(super) async fn begin_login(
+        &self,
+        caller: &Caller,
+        request: v1::BeginBrowserLoginRequest,
+        redirect: Redirect,
+        now: OffsetDateTime,
+    ) -> Result<(Opened, String), Status> {
         let host_name = host_name(&request.host_name);
         let keys = LoginKeys {
             ssh: request.ssh_public_key,
@@ -67,24 +96,9 @@ impl Challenges {
                 request.code_challenge.len()
             )));
         }
-        let redirect = match u16::try_from(request.redirect_port) {
-            Ok(0) => {
-                if self.config.authentication.headless == HeadlessLogins::Off {
-                    return Err(Status::failed_precondition(
-                        "headless logins are off in this cluster (auth.authentication.headless); log in where there is a browser: \
-                         sallyport login --browser",
-                    ));
-                }
-                Redirect::Headless
-            }
-            Ok(port) if port >= 1024 => Redirect::Loopback { port },
-            _ => {
-                return Err(Status::invalid_argument(format!(
-                    "{} is no port of a user's program: from 1024 to 65535, or 0 for a headless login",
-                    request.redirect_port
-                )));
-            }
-        };
+        if redirect == Redirect::SecurityKey {
+            self.factors.party()?;
+        }
         let asked = LoginAsked {
             ssh_public_key: keys.ssh,
             tls_public_key: BASE64.encode(&keys.tls),
@@ -114,7 +128,7 @@ impl Challenges {
             error => storage(&error),
         })?;
         self.journal.note_caused(caller, event, "").await?;
-        Ok(v1::BeginBrowserLoginResponse { page: Some(self.page(&opened, "/login")), headless_code: code })
+        Ok((opened, code))
     }
 
     /// Certificates for a login that was proven, for the program that began it. It waits until then, or until the login ends; where the
@@ -161,7 +175,7 @@ impl Challenges {
 
     /// Ends a login to which a program comes with the wrong verifier or code: it is not the one that began it, or the browser's answer
     /// is not from here.
-    async fn not_the_program(
+    pub(super) async fn not_the_program(
         &self,
         caller: &Caller,
         stored: &Stored<ChallengeRecord>,
@@ -174,7 +188,7 @@ impl Challenges {
         let right = VERIFIER.contains(&verifier.len()) && same(&hashed, &asked.code_challenge);
         let reason = match (&asked.redirect, &stored.value.state) {
             _ if !right => Some("wrong verifier"),
-            (Redirect::Headless, _) => None,
+            (Redirect::Headless | Redirect::SecurityKey, _) => None,
             // It waits, or gives the login up.
             (Redirect::Loopback { .. }, _) if request.code.is_empty() => None,
             (Redirect::Loopback { .. }, State::Proven(by)) => {

@@ -40,11 +40,19 @@ fn asked(stored: &Stored<ChallengeRecord>) -> Result<&LoginAsked, Status> {
     }
 }
 
+/// The login that a challenge is for, where a page may prove it.
+fn asked_at_page(stored: &Stored<ChallengeRecord>) -> Result<&LoginAsked, Status> {
+    match asked(stored)? {
+        LoginAsked { redirect: Redirect::SecurityKey, .. } => Err(no_login()),
+        asked => Ok(asked),
+    }
+}
+
 /// Whether the page has to ask for the code that the terminal shows: always of a headless login, and of another where the browser is in
 /// another network than the program. On one machine, both reach the cluster from the same one.
 fn wants_code(record: &ChallengeRecord, asked: &LoginAsked, browser: &Browser) -> bool {
     match asked.redirect {
-        Redirect::Headless => true,
+        Redirect::Headless | Redirect::SecurityKey => true,
         Redirect::Loopback { .. } => {
             browser.caller.address().map(Place::of) != Some(Place::of(record.address))
         }
@@ -64,7 +72,7 @@ impl Challenges {
         browser: &Browser,
         stored: &Stored<ChallengeRecord>,
     ) -> Result<v1::WebLogin, Status> {
-        let asked = asked(stored)?;
+        let asked = asked_at_page(stored)?;
         let record = &stored.value;
         Ok(v1::WebLogin {
             cluster: self.config.cluster.to_string(),
@@ -72,7 +80,7 @@ impl Challenges {
             client: Some(client(record)),
             redirect: match asked.redirect {
                 Redirect::Loopback { .. } => "loopback",
-                Redirect::Headless => "headless",
+                Redirect::Headless | Redirect::SecurityKey => "headless",
             }
             .to_owned(),
             methods: Some(v1::WebMethods {
@@ -96,7 +104,7 @@ impl Challenges {
         code: &str,
         now: OffsetDateTime,
     ) -> Result<(), Status> {
-        let asked = asked(stored)?;
+        let asked = asked_at_page(stored)?;
         Self::is_pending(stored)?;
         if wants_code(&stored.value, asked, browser) {
             self.code_is_typed(browser, stored, code, now).await?;
@@ -134,10 +142,21 @@ impl Challenges {
     ) -> Result<v1::WebProven, Status> {
         let now = OffsetDateTime::now_utc();
         let mut stored = self.at(&browser.caller, id, now).await?;
-        asked(&stored)?;
+        asked_at_page(&stored)?;
         Self::is_pending(&stored)?;
         let pending = Self::take_ceremony(&mut stored)?;
         let checked = self.check_passkey(pending, Ceremony::Login, None, response, now).await?;
+        self.passkey_checked(browser, &stored, checked, now).await
+    }
+
+    /// A login was to be proven by a passkey, whose answer was looked at.
+    pub(super) async fn passkey_checked(
+        &self,
+        browser: &Browser,
+        stored: &Stored<ChallengeRecord>,
+        checked: Checked,
+        now: OffsetDateTime,
+    ) -> Result<v1::WebProven, Status> {
         let (authentication, name, factor) = match checked {
             Checked { whose: Some((name, factor)), outcome: Ok(authentication) } => {
                 (authentication, name, factor)
@@ -147,7 +166,7 @@ impl Challenges {
                 let whose = whose.map(|(user, _)| user.to_string()).unwrap_or_default();
                 let event = browser.event(Code::UserLoginFailed).user(whose).message(error.word());
                 let event = event.field("way", "passkey");
-                self.wrong_proof(&browser.caller, &stored, event, now).await?;
+                self.wrong_proof(&browser.caller, stored, event, now).await?;
                 return Err(refusal(&error));
             }
         };
@@ -162,7 +181,7 @@ impl Challenges {
         let after = factor.value.after_use(authentication.credential, now);
         let _changing = self.identities.steady().await;
         let spends = vec![Factors::used(&name, &factor, &after)?];
-        self.login_proven(browser, &stored, (&user.value, user.revision), by, spends, now).await
+        self.login_proven(browser, stored, (&user.value, user.revision), by, spends, now).await
     }
 
     /// Proves a password, with a one-time or recovery code.
@@ -241,7 +260,7 @@ impl Challenges {
                 let state = callback_state(stored);
                 (format!("http://127.0.0.1:{port}/callback?code={code}&state={state}"), Some(kept))
             }
-            Redirect::Headless => (String::new(), None),
+            Redirect::Headless | Redirect::SecurityKey => (String::new(), None),
         };
         let event = means.on(browser.event(Code::ChallengeProven).user(user.name.as_str()));
         let next = Self::proven(&stored.value, &user.name, ProvenBy { means, user_revision, at: now, code });

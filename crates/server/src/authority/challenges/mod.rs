@@ -10,6 +10,7 @@ pub(crate) mod enrolments;
 mod first;
 pub(crate) mod invited;
 pub(crate) mod kept;
+mod key_logins;
 pub(crate) mod logins;
 mod making;
 pub(crate) mod pages;

@@ -28,6 +28,11 @@ impl Browser {
         Ok(Self { caller: Caller::Behind { proxy: proxy.into(), address } })
     }
 
+    /// No browser: a program that proves what it has begun itself.
+    pub(crate) fn none(caller: &Caller) -> Self {
+        Self { caller: caller.clone() }
+    }
+
     pub(crate) fn event(&self, code: Code) -> Event {
         self.caller.event(code)
     }

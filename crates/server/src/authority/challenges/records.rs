@@ -207,6 +207,8 @@ pub(crate) enum Redirect {
     Loopback { port: u16 },
     /// The program asks; the person types the terminal's code at the page.
     Headless,
+    /// The program proves it itself, by a security key at its machine. No page does.
+    SecurityKey,
 }
 
 /// How a challenge stands.

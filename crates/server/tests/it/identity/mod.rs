@@ -4,6 +4,7 @@ mod administrators;
 mod approvals;
 pub(crate) mod devices;
 mod factors;
+mod key_logins;
 mod logins;
 mod passwords;
 mod session_factors;
@@ -413,6 +414,7 @@ pub(crate) async fn as_people(cluster: &Cluster) {
     let begun = bench.begin(PORT).await.unwrap();
     web.refuse_login(at(&begun.id)).await.unwrap();
 
+    key_logins::as_a_person(&bench, "wendy", &mut key).await;
     session_factors::as_people(&bench, &wendy, &mut key).await;
 
     let request = v1::CreateUserRequest { name: "ivan".to_owned(), ..Default::default() };

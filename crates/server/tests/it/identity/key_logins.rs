@@ -1,0 +1,226 @@
+//! Logins that a program proves itself, by a security key at its machine.
+
+use data_encoding::BASE64URL_NOPAD;
+use sallyport_server::config::HeadlessLogins;
+use tonic::Code;
+
+use super::*;
+
+/// A login that a program has begun, and what the key is to sign.
+struct KeyLogin {
+    id: String,
+    verifier: String,
+    options: String,
+}
+
+/// What fido2-assert gives of what a browser would say.
+fn assertion(response: &str) -> v1::KeyAssertion {
+    let response: Value = serde_json::from_str(response).unwrap();
+    let part = |name: &str| {
+        let text = response["response"][name].as_str().unwrap_or_default();
+        BASE64URL_NOPAD.decode(text.as_bytes()).unwrap().into()
+    };
+    v1::KeyAssertion {
+        client_data_json: part("clientDataJSON"),
+        authenticator_data: part("authenticatorData"),
+        signature: part("signature"),
+        user_handle: part("userHandle"),
+    }
+}
+
+impl KeyLogin {
+    /// Begins over fresh keys.
+    async fn begin(bench: &Bench<'_>, verifier: &str) -> Result<Self, Status> {
+        let ssh = SshKeyPair::generate(Suite::BalancedV1, "x").unwrap();
+        let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
+        let request = v1::BeginKeyLoginRequest {
+            ssh_public_key: ssh.public_line().to_owned(),
+            tls_public_key: tls.spki_der().to_vec().into(),
+            code_challenge: hash::sha256(verifier.as_bytes()).to_vec().into(),
+            host_name: "laptop".to_owned(),
+            ..Default::default()
+        };
+        let begun = bench.login().await.begin_key_login(request).await?.into_inner();
+        assert_eq!(begun.origins, [ORIGIN]);
+        let options: Value = serde_json::from_str(&begun.options_json).unwrap();
+        assert_eq!(options["userVerification"], "required", "{options}");
+        assert_eq!(options["rpId"], "sallyport.example.org", "{options}");
+        assert_eq!(
+            options["allowCredentials"].as_array().map_or(0, Vec::len),
+            0,
+            "who has a key is not told"
+        );
+        Ok(Self { id: begun.challenge, verifier: verifier.to_owned(), options: begun.options_json })
+    }
+
+    async fn finish(
+        &self,
+        bench: &Bench<'_>,
+        user: &str,
+        assertions: Vec<v1::KeyAssertion>,
+    ) -> Result<v1::LoginResponse, Status> {
+        let request = v1::FinishKeyLoginRequest {
+            challenge: self.id.clone(),
+            code_verifier: self.verifier.clone(),
+            user: user.to_owned(),
+            assertions,
+        };
+        Ok(bench.login().await.finish_key_login(request).await?.into_inner())
+    }
+
+    fn signed_by(&self, key: &mut Authenticator) -> Vec<v1::KeyAssertion> {
+        vec![assertion(&key.get(&self.options))]
+    }
+}
+
+fn verifier() -> String {
+    "v".repeat(43)
+}
+
+/// Calls both methods with success.
+pub(super) async fn as_a_person(bench: &Bench<'_>, name: &str, key: &mut Authenticator) {
+    let login = KeyLogin::begin(bench, &verifier()).await.unwrap();
+    let signed = login.signed_by(key);
+    login.finish(bench, name, signed).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_security_key_logs_in_without_a_page_and_what_it_was_is_on_record() {
+    let cluster = cluster_with(|config| {
+        // No way in by a browser is meant.
+        config.auth.as_mut().unwrap().authentication.headless = HeadlessLogins::Off;
+    })
+    .await;
+    let bench = Bench::at(&cluster).await;
+    let alice = cluster.user("alice", &["root"]).await;
+    let mut laptop = bench.first_passkey(&alice).await;
+    let by = bench.begin_proof(&alice, Purpose::AddFactor(to_add("webauthn", "key"))).await.unwrap();
+    bench.approve(&by, &mut laptop).await.unwrap();
+    let mut key = bench.enrol(&alice, "key", Proof::Challenge(by)).await.unwrap();
+
+    let login = KeyLogin::begin(&bench, &verifier()).await.unwrap();
+    let signed = login.signed_by(&mut key);
+    let issued = login.finish(&bench, "alice", signed.clone()).await.unwrap();
+    assert!(issued.ssh_certificate.starts_with("ssh-"));
+    let events = bench.events("SP1000I", "alice").await;
+    let fields = &events.last().unwrap()["fields"];
+    assert_eq!((&fields["way"], &fields["factor"]), (&"passkey".into(), &"key".into()), "{fields}");
+    assert_eq!((&fields["user_verified"], &fields["second_factor"]), (&true.into(), &true.into()));
+    let proven = bench.events("SP1015I", "alice").await;
+    assert!(proven.last().unwrap()["fields"]["proxy"].is_null(), "{proven:?}");
+
+    // It opens one login, once.
+    let again = login.finish(&bench, "alice", signed).await.unwrap_err();
+    assert_eq!(again.code(), Code::FailedPrecondition, "{again:?}");
+
+    // A key with several accounts gives an answer of each.
+    let bob = cluster.user("bob", &["root"]).await;
+    let mut bobs = bench.first_passkey(&bob).await;
+    let login = KeyLogin::begin(&bench, &verifier()).await.unwrap();
+    let both = [login.signed_by(&mut bobs), login.signed_by(&mut key)].concat();
+    assert_eq!(login.finish(&bench, "alice", both).await.unwrap().login.unwrap().factor, "key");
+}
+
+/// What a thief has of an answer that was heard, or signed for a false site, is of one login's challenge, relying party and page.
+#[tokio::test(flavor = "multi_thread")]
+async fn attacks_what_a_security_key_has_signed_opens_no_other_login() {
+    let cluster = cluster_with(|_| {}).await;
+    let bench = Bench::at(&cluster).await;
+    let alice = cluster.user("alice", &["root"]).await;
+    let mut key = bench.first_passkey(&alice).await;
+    let bob = cluster.user("bob", &["root"]).await;
+    let mut bobs = bench.first_passkey(&bob).await;
+    let refused = |came: Result<v1::LoginResponse, Status>, word: &str| {
+        let status = came.expect_err(word);
+        assert!(
+            matches!(status.code(), Code::Unauthenticated | Code::PermissionDenied)
+                && status.message().contains(word),
+            "{status:?}"
+        );
+    };
+    let unknown = "not one that is registered here";
+
+    // The victim's answer, in a login over the thief's own keys.
+    let victims = KeyLogin::begin(&bench, &verifier()).await.unwrap();
+    let thiefs = KeyLogin::begin(&bench, &"t".repeat(43)).await.unwrap();
+    let stolen = victims.signed_by(&mut key);
+    refused(thiefs.finish(&bench, "alice", stolen.clone()).await, "challenge");
+    // In the victim's login without the verifier: it ends, and gives certificates for its own keys alone.
+    let other =
+        KeyLogin { id: victims.id.clone(), verifier: "t".repeat(43), options: victims.options.clone() };
+    refused(other.finish(&bench, "alice", stolen.clone()).await, "wrong verifier");
+    refused(victims.finish(&bench, "alice", stolen).await, "refused");
+
+    // Signed at another page, for another relying party, or without the person's PIN or finger.
+    let begin = async || KeyLogin::begin(&bench, &verifier()).await.unwrap();
+    let login = begin().await;
+    key.origin = "https://phisher.example".to_owned();
+    refused(login.finish(&bench, "alice", login.signed_by(&mut key)).await, "phisher.example");
+    key.origin = ORIGIN.to_owned();
+    let login = begin().await;
+    let elsewhere = login.options.replace("\"sallyport.example.org\"", "\"phisher.example\"");
+    assert_ne!(elsewhere, login.options);
+    let signed = vec![assertion(&key.get(&elsewhere))];
+    refused(login.finish(&bench, "alice", signed).await, "");
+    let login = begin().await;
+    key.verifies = false;
+    refused(login.finish(&bench, "alice", login.signed_by(&mut key)).await, "");
+    key.verifies = true;
+
+    // Another user's key, a handle that is not the user's, no user, nothing.
+    let login = begin().await;
+    refused(login.finish(&bench, "alice", login.signed_by(&mut bobs)).await, unknown);
+    let login = begin().await;
+    let mut as_alice = login.signed_by(&mut bobs);
+    as_alice[0].user_handle = login.signed_by(&mut key)[0].user_handle.clone();
+    refused(login.finish(&bench, "alice", as_alice).await, unknown);
+    let (login, unnamed) = (begin().await, begin().await);
+    refused(login.finish(&bench, "mallory", login.signed_by(&mut key)).await, unknown);
+    refused(unnamed.finish(&bench, "alice", Vec::new()).await, unknown);
+    // The answer to a wrong one is good for nothing either: what was asked for is asked for anew.
+    let again = unnamed.finish(&bench, "alice", unnamed.signed_by(&mut key)).await.unwrap_err();
+    assert_eq!(again.code(), Code::FailedPrecondition, "{again:?}");
+    let login = begin().await;
+    let many = vec![v1::KeyAssertion::default(); 17];
+    assert_eq!(login.finish(&bench, "alice", many).await.unwrap_err().code(), Code::InvalidArgument);
+    assert!(bench.events("SP1000I", "alice").await.iter().all(|event| event["fields"]["way"] != "passkey"));
+    let failed = bench.events("SP1000W", "alice").await;
+    assert!(failed.iter().any(|event| event["fields"]["way"] == "passkey"), "{failed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_proves_no_login_that_is_a_security_keys_and_the_other_way_round() {
+    let cluster = cluster_with(|_| {}).await;
+    let bench = Bench::at(&cluster).await;
+    let alice = cluster.user("alice", &["root"]).await;
+    let mut key = bench.first_passkey(&alice).await;
+    let login = KeyLogin::begin(&bench, &verifier()).await.unwrap();
+    let mut web = bench.web.clone();
+    let signed = response_at(&login.id, key.get(&login.options));
+    for refused in [
+        web.describe_login(at(&login.id)).await.map(drop),
+        web.begin_login_passkey(begin_at(&login.id, "")).await.map(drop),
+        web.finish_login_passkey(signed).await.map(drop),
+    ] {
+        assert_eq!(refused.unwrap_err().code(), Code::InvalidArgument);
+    }
+    let begun = bench.begin(PORT).await.unwrap();
+    let asked =
+        web.begin_login_passkey(begin_at(&begun.id, &begun.headless_code)).await.unwrap().into_inner();
+    let pages = KeyLogin { id: begun.id, verifier: begun.verifier, options: asked.options_json };
+    let refused = pages.finish(&bench, "alice", pages.signed_by(&mut key)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
+    // One that is given up is over.
+    let given_up = Begun { id: login.id.clone(), verifier: verifier(), headless_code: String::new() };
+    bench.tell(&given_up, "", true).await.unwrap();
+    let late = login.finish(&bench, "alice", login.signed_by(&mut key)).await.unwrap_err();
+    assert_eq!(late.code(), Code::PermissionDenied, "{late:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_passkeys_no_login_with_a_security_key_begins() {
+    let cluster = Cluster::without_node().await;
+    let bench = Bench::at(&cluster).await;
+    let off = KeyLogin::begin(&bench, &verifier()).await.err().expect("passkeys are off");
+    assert_eq!(off.code(), Code::FailedPrecondition, "{off:?}");
+}
