@@ -2,8 +2,6 @@
 
 use crate::error::{CliError, Exit};
 
-use super::output::Failure;
-
 /// Why a security key at this machine proves nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum KeyError {
@@ -139,5 +137,69 @@ impl KeyError {
 impl From<KeyError> for CliError {
     fn from(error: KeyError) -> Self {
         Self::new(error.to_string()).hint(error.hint()).exit(error.exit())
+    }
+}
+
+/// Why a program failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failure {
+    WrongPin,
+    Unplug,
+    PinBlocked,
+    PinNotSet,
+    PinToChange,
+    Unrecognised,
+    NoPasskey,
+    NotTouched,
+    NoVerification,
+    NotOpened,
+    Other,
+}
+
+/// What a program has written to standard error, by the name of libfido2's error.
+pub(super) fn failure(said: &str) -> Failure {
+    if said.contains("fido_dev_open") {
+        return Failure::NotOpened;
+    }
+    let word = said.split_whitespace().rfind(|word| word.starts_with("FIDO_ERR_")).unwrap_or_default();
+    match word {
+        "FIDO_ERR_PIN_INVALID" => Failure::WrongPin,
+        "FIDO_ERR_PIN_AUTH_BLOCKED" => Failure::Unplug,
+        "FIDO_ERR_PIN_BLOCKED" => Failure::PinBlocked,
+        "FIDO_ERR_PIN_NOT_SET" => Failure::PinNotSet,
+        "FIDO_ERR_PIN_POLICY_VIOLATION" => Failure::PinToChange,
+        "FIDO_ERR_UV_BLOCKED" | "FIDO_ERR_UV_INVALID" => Failure::Unrecognised,
+        "FIDO_ERR_NO_CREDENTIALS" => Failure::NoPasskey,
+        "FIDO_ERR_USER_ACTION_TIMEOUT"
+        | "FIDO_ERR_ACTION_TIMEOUT"
+        | "FIDO_ERR_TIMEOUT"
+        | "FIDO_ERR_OPERATION_DENIED"
+        | "FIDO_ERR_KEEPALIVE_CANCEL" => Failure::NotTouched,
+        "FIDO_ERR_UNSUPPORTED_OPTION" | "FIDO_ERR_INVALID_OPTION" => Failure::NoVerification,
+        _ => Failure::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_told_apart_by_libfido2s_names() {
+        let of = |name: &str| failure(&format!("fido2-assert: fido_dev_get_assert: {name}\n"));
+        assert_eq!(of("FIDO_ERR_PIN_INVALID"), Failure::WrongPin);
+        assert_eq!(of("FIDO_ERR_PIN_AUTH_BLOCKED"), Failure::Unplug);
+        assert_eq!(of("FIDO_ERR_PIN_BLOCKED"), Failure::PinBlocked);
+        assert_eq!(of("FIDO_ERR_PIN_NOT_SET"), Failure::PinNotSet);
+        assert_eq!(of("FIDO_ERR_NO_CREDENTIALS"), Failure::NoPasskey);
+        assert_eq!(of("FIDO_ERR_USER_ACTION_TIMEOUT"), Failure::NotTouched);
+        assert_eq!(of("FIDO_ERR_UNSUPPORTED_OPTION"), Failure::NoVerification);
+        assert_eq!(of("FIDO_ERR_RX"), Failure::Other);
+        assert_eq!(
+            failure("fido2-token: fido_dev_open /dev/hidraw9: FIDO_ERR_INTERNAL\n"),
+            Failure::NotOpened
+        );
+        assert_eq!(failure("fido2-assert: input error\n"), Failure::Other);
+        assert_eq!(failure(""), Failure::Other);
     }
 }

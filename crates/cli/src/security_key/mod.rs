@@ -11,7 +11,7 @@ use sallyport_access::text::Foreign;
 use sallyport_client::key_login::{Asked, Signed};
 use tokio::time::Instant;
 
-use self::error::KeyError;
+use self::error::{KeyError, failure};
 use self::output::{ASSERT, About, Device, Verifies};
 use crate::error::{CliError, CliResult, Exit};
 use crate::ui;
@@ -120,8 +120,7 @@ impl SecurityKey {
                 programs::Asked::Ended(signal) => return Ok(Proven::Interrupted(signal)),
                 programs::Asked::Failed(said) => said,
             };
-            let failure = output::failure(&said);
-            match KeyError::of(ASSERT, &self.path, &asked.rp_id, failure, &said) {
+            match KeyError::of(ASSERT, &self.path, &asked.rp_id, failure(&said), &said) {
                 KeyError::Unrecognised
                     if by_itself && self.verifies == (Verifies::ByItself { pin: true }) =>
                 {

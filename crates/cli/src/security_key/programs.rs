@@ -13,7 +13,7 @@ use sallyport_access::text::Foreign;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
-use super::error::KeyError;
+use super::error::{KeyError, failure};
 use super::output::{self, ASSERT, About, Device, TOKEN};
 
 /// How long a program may take that waits for no person. Some keys answer within seconds, a hung one never.
@@ -98,7 +98,7 @@ async fn token(arguments: &[&str], device: &str) -> Result<String, KeyError> {
     };
     match asking.await.map_err(late)?? {
         Asked::Answered(said) => Ok(said),
-        Asked::Failed(said) => Err(KeyError::of(TOKEN, device, "", output::failure(&said), &said)),
+        Asked::Failed(said) => Err(KeyError::of(TOKEN, device, "", failure(&said), &said)),
         Asked::Ended(signal) => {
             Err(KeyError::NotRun { program: TOKEN, why: format!("signal {signal} has ended it") })
         }
