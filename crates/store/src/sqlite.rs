@@ -18,17 +18,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use parking_lot::Mutex;
-use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
+use rusqlite::{Connection, TransactionBehavior};
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::backend::{self, Watchers, from_milliseconds, milliseconds};
+use crate::backend::{self, Watchers};
 use crate::reserve::Reserve;
 use crate::{Backend, Change, Item, Op, StoreError, Watch};
 use file::{check, connect, create, damaged, file, lock, prepare_file, refused, unusable};
-use listing::select;
+use listing::{live, select};
 use passing::{Passing, key_of};
 use recent::Recent;
 use steps::{Group, revision};
@@ -473,24 +472,6 @@ impl Writer {
         }
         closing
     }
-}
-
-fn item(row: &Row<'_>) -> rusqlite::Result<Item> {
-    Ok(Item {
-        key: row.get(0)?,
-        value: Bytes::from(row.get::<_, Vec<u8>>(1)?),
-        revision: row.get::<_, i64>(2)?.cast_unsigned(),
-        expires: row.get::<_, Option<i64>>(3)?.and_then(from_milliseconds),
-    })
-}
-
-fn live(connection: &Connection, key: &str, now: OffsetDateTime) -> rusqlite::Result<Option<Item>> {
-    connection
-        .prepare_cached(
-            "SELECT key, value, revision, expires FROM items WHERE key = ?1 AND (expires IS NULL OR expires > ?2)",
-        )?
-        .query_row(params![key, milliseconds(now)], item)
-        .optional()
 }
 
 #[cfg(test)]

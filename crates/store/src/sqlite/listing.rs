@@ -1,11 +1,34 @@
-//! Listings: the items whose keys begin alike, page by page.
+//! Reading: an item by its key, and those whose keys begin alike, page by page.
 
-use rusqlite::{Connection, params};
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use time::OffsetDateTime;
 
-use super::item;
 use crate::Item;
-use crate::backend::milliseconds;
+use crate::backend::{from_milliseconds, milliseconds};
+
+fn item(row: &Row<'_>) -> rusqlite::Result<Item> {
+    Ok(Item {
+        key: row.get(0)?,
+        value: Bytes::from(row.get::<_, Vec<u8>>(1)?),
+        revision: row.get::<_, i64>(2)?.cast_unsigned(),
+        expires: row.get::<_, Option<i64>>(3)?.and_then(from_milliseconds),
+    })
+}
+
+/// The item under a key, unless it has expired.
+pub(super) fn live(
+    connection: &Connection,
+    key: &str,
+    now: OffsetDateTime,
+) -> rusqlite::Result<Option<Item>> {
+    connection
+        .prepare_cached(
+            "SELECT key, value, revision, expires FROM items WHERE key = ?1 AND (expires IS NULL OR expires > ?2)",
+        )?
+        .query_row(params![key, milliseconds(now)], item)
+        .optional()
+}
 
 pub(super) fn select(
     connection: &Connection,

@@ -166,3 +166,37 @@ impl Passing {
         self.state.lock().items = Items::default();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
+
+    #[test]
+    fn what_the_writer_holds_is_changed_by_no_other_until_it_lets_go() {
+        let (passing, last) = (Passing::of(&["p/"]), AtomicU64::new(0));
+        let next = || last.fetch_add(1, Ordering::AcqRel) + 1;
+        let value = || Bytes::from_static(b"1");
+        let put = |key: &str| Op::Put { key: key.to_owned(), value: value(), expires: None };
+        let first = passing.transact(vec![put("p/a")], NOW, &last, drop).unwrap().unwrap()[0];
+        let swap =
+            |revision| Op::CompareAndSwap { key: "p/a".to_owned(), revision, value: value(), expires: None };
+        for is_done in [false, true] {
+            let mut held = Held::default();
+            passing.hold(&[swap(first)], &mut held);
+            held.items.transact(vec![swap(first)], NOW, next).unwrap();
+            // Another has to wait its turn, unless it is about another item; a reader sees what was committed.
+            assert_eq!(passing.transact(vec![swap(first)], NOW, &last, drop).unwrap_err(), [swap(first)]);
+            passing.transact(vec![put("p/b")], NOW, &last, drop).unwrap().unwrap();
+            assert_eq!(passing.get("p/a", NOW).unwrap().revision, first);
+            let mut told = false;
+            passing.release(held, is_done, || told = true);
+            assert_eq!((told, passing.get("p/a", NOW).unwrap().revision > first), (is_done, is_done));
+        }
+        let used = passing.transact(vec![swap(first)], NOW, &last, drop).unwrap();
+        assert!(matches!(used, Err(StoreError::Conflict { .. })), "{used:?}");
+    }
+}

@@ -2,6 +2,9 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use bytes::Bytes;
+use rusqlite::params;
+
 use super::listing::{Bound, end_of, listing, range};
 use super::*;
 
