@@ -42,6 +42,31 @@ async fn a_passkey_logs_in_and_what_it_was_is_on_record() {
     assert_eq!((&fields["user_verified"], &fields["second_factor"]), (&true.into(), &true.into()));
 }
 
+/// What is to be proven is in memory: a restart opens nothing that was proven before, and the person begins again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_of_the_authority_ends_what_was_proven_and_not_used() {
+    let cluster = cluster_with(|_| {}).await;
+    let alice = cluster.user("alice", &["root"]).await;
+    let bench = Bench::at(&cluster).await;
+    let mut key = bench.first_passkey(&alice).await;
+    let begun = bench.begin(PORT).await.unwrap();
+    let code = code_of(&bench.prove(&begun, &mut key).await.unwrap());
+    let Bench { pin, proxy, web, codes, .. } = bench;
+    let Cluster { directory, running } = cluster;
+    running.shutdown(true).await;
+    let mut config = support::config(&directory.path().join("cluster"));
+    (config.auth, config.proxy) = (Some(support::auth_section()), Some(support::proxy_section()));
+    with_passkeys(&mut config);
+    let running = sallyport_server::start(config).await.unwrap();
+    running.ready(PATIENCE).await.unwrap();
+    let cluster = Cluster { directory, running };
+    let bench = Bench { cluster: &cluster, pin, proxy, web, codes };
+    let over = bench.finish(&begun, &code).await.unwrap_err();
+    assert_eq!(over.code(), Code::NotFound, "{over:?}");
+    assert!(over.message().contains("begin again"), "{over:?}");
+    bench.begin(PORT).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_code_opens_one_login_once() {
     let cluster = cluster_with(|_| {}).await;
