@@ -27,7 +27,6 @@ impl Challenges {
         request: v1::BeginKeyLoginRequest,
     ) -> Result<v1::BeginKeyLoginResponse, Status> {
         let now = OffsetDateTime::now_utc();
-        let party = self.factors.party()?;
         let asked = v1::BeginBrowserLoginRequest {
             ssh_public_key: request.ssh_public_key,
             tls_public_key: request.tls_public_key,
@@ -38,6 +37,7 @@ impl Challenges {
             device: request.device,
         };
         let (opened, _) = self.begin_login(caller, asked, Redirect::SecurityKey, now).await?;
+        let party = self.factors.party()?;
         let stored = self.at(caller, &opened.id, now).await?;
         let choice = AuthenticationChoice {
             user_verification: Some(UserVerification::Required),
