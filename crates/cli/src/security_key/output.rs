@@ -208,7 +208,7 @@ mod tests {
             signature: b"signed".to_vec(),
             user_handle: b"alice".to_vec(),
         };
-        assert_eq!(answers(&one, &asked).unwrap(), [signed.clone()]);
+        assert_eq!(answers(&one, &asked).unwrap(), std::slice::from_ref(&signed));
         assert_eq!(answers(&one.repeat(2), &asked).unwrap(), [signed.clone(), signed]);
         assert_eq!(answers(&one.repeat(40), &asked).unwrap().len(), MOST_ANSWERS);
     }
