@@ -114,6 +114,19 @@ impl Scene {
         (program, opened)
     }
 
+    /// Tries what is refused. The agent asks now and then how its applications are, and dials them for that: of a few rounds one is
+    /// without.
+    async fn dials_nothing(&self, tries: impl AsyncFn()) {
+        for _ in 0..5 {
+            let taken = self.taken();
+            tries().await;
+            if self.taken() == taken {
+                return;
+            }
+        }
+        panic!("what was refused was dialled in every round");
+    }
+
     fn taken(&self) -> usize {
         self.taken.load(Ordering::SeqCst)
     }
@@ -185,16 +198,7 @@ async fn tries_what_is_refused(scene: &Scene) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_taken_over_proxy_neither_opens_an_application_nor_leads_to_another() {
     let scene = Scene::new().await;
-    // The agent asks now and then how its applications are, and dials them for that: of a few rounds one is without.
-    let mut rounds = 0..5;
-    loop {
-        assert!(rounds.next().is_some(), "what was refused was dialled in every round");
-        let taken = scene.taken();
-        tries_what_is_refused(&scene).await;
-        if scene.taken() == taken {
-            break;
-        }
-    }
+    scene.dials_nothing(async || tries_what_is_refused(&scene).await).await;
     for (reason, times) in [("unproven", 4), ("contradicted", 1), ("not_served", 2)] {
         until(reason, async || {
             let refused = support::events(&mut scene.cluster.admin().await, "SP2302W").await;
@@ -227,9 +231,7 @@ async fn a_taken_over_proxy_opens_no_session_whose_factor_is_not_proven() {
     })
     .await;
     assert!(refused.denied && refused.refused.contains("require_session_mfa: yes"), "{refused:?}");
-    let taken = scene.taken();
-    assert!(!scene.open("wiki", "wiki").await.refused.is_empty());
-    assert_eq!(scene.taken(), taken, "nothing was dialled");
+    scene.dials_nothing(async || assert!(!scene.open("wiki", "wiki").await.refused.is_empty())).await;
     until("the event", async || {
         let refused = support::events(&mut scene.cluster.admin().await, "SP2302W").await;
         refused.iter().any(|event| event["fields"]["reason"] == "factor_missing").then_some(())
