@@ -14,7 +14,7 @@ use sallyport_wire::v1::{
     LoginResponse, PingRequest,
 };
 use tokio::time::Instant;
-use tonic::Code;
+use tonic::{Code, Status};
 use tracing::debug;
 
 use super::authority::{self, FirstTrust};
@@ -25,7 +25,7 @@ use super::profile::Profiles;
 use crate::error::{Doing, Error, Result, was_reached};
 
 /// Random bytes of a verifier: 43 characters of base64url (RFC 7636 §4.1).
-pub(crate) const VERIFIER_BYTES: usize = 32;
+const VERIFIER_BYTES: usize = 32;
 /// How long the authority lets a login be proven.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// How long to wait before the authority is asked again that could not be reached.
@@ -72,8 +72,15 @@ impl std::fmt::Debug for GiveUp {
 }
 
 impl GiveUp {
-    pub(crate) fn of(proxy: String, first: FirstTrust, request: FinishBrowserLoginRequest) -> Self {
-        Self { proxy, first, request }
+    /// Of a login that was begun at a proxy, by the verifier whose hash went ahead.
+    pub(crate) fn of(proxy: &str, first: &FirstTrust, challenge: &str, verifier: &str) -> Self {
+        let request = FinishBrowserLoginRequest {
+            challenge: challenge.to_owned(),
+            code: String::new(),
+            code_verifier: verifier.to_owned(),
+            cancel: true,
+        };
+        Self { proxy: proxy.to_owned(), first: first.clone(), request }
     }
 
     /// Says it, for two seconds at most. Where that does not arrive, the login ends by itself.
@@ -157,8 +164,7 @@ impl BrowserLogin {
             let (ssh, tls) = making.await.doing("make keys")??;
             let device = devices.open(&ping.cluster).await?;
             let device = word(device.as_ref(), &mut client, &ping.cluster, &ssh, &tls).await?;
-            let verifier = random::bytes::<VERIFIER_BYTES>().doing("make a verifier")?;
-            let verifier = BASE64URL_NOPAD.encode(&verifier);
+            let verifier = fresh_verifier()?;
             let request = BeginBrowserLoginRequest {
                 ssh_public_key: ssh.public_line().to_owned(),
                 tls_public_key: tls.spki_der().to_vec().into(),
@@ -201,13 +207,7 @@ impl BrowserLogin {
     /// What to say where the login is given up before it is finished.
     #[must_use]
     pub fn give_up(&self) -> GiveUp {
-        let request = FinishBrowserLoginRequest {
-            challenge: self.page.challenge.clone(),
-            code: String::new(),
-            code_verifier: self.verifier.clone(),
-            cancel: true,
-        };
-        GiveUp::of(self.proxy.clone(), self.first.clone(), request)
+        GiveUp::of(&self.proxy, &self.first, &self.page.challenge, &self.verifier)
     }
 
     /// Waits until the login is proven; where a user is `wanted`, by them. The authority may be away meanwhile. Nothing is stored.
@@ -279,11 +279,21 @@ impl BrowserLogin {
             cancel: false,
         };
         let answer = client.finish_browser_login(fips::saying(request, selection::global().is_fips())).await;
-        let answer = answer.map_err(|status| match status.message().contains("lifetime") {
-            true => Error::Lifetime { status },
-            false => Error::answered("log in", status),
-        })?;
-        Ok(answer.into_inner())
+        Ok(answer.map_err(not_certified)?.into_inner())
+    }
+}
+
+/// A verifier, whose hash goes ahead of it (RFC 7636 §4.1).
+pub(crate) fn fresh_verifier() -> Result<String> {
+    let verifier = random::bytes::<VERIFIER_BYTES>().doing("make a verifier")?;
+    Ok(BASE64URL_NOPAD.encode(&verifier))
+}
+
+/// Why the authority does not certify a login that was begun with a verifier.
+pub(crate) fn not_certified(status: Status) -> Error {
+    match status.message().contains("lifetime") {
+        true => Error::Lifetime { status },
+        false => Error::answered("log in", status),
     }
 }
 
@@ -308,8 +318,6 @@ fn is_passing(error: &Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tonic::Status;
-
     use super::*;
 
     #[test]

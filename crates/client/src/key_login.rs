@@ -3,19 +3,16 @@
 
 use std::time::Duration;
 
-use data_encoding::BASE64URL_NOPAD;
 use futures::future::BoxFuture;
 use sallyport_access::UserName;
 use sallyport_ca::keys;
-use sallyport_sal::{hash, random, selection};
+use sallyport_sal::{hash, selection};
 use sallyport_wire::fips;
-use sallyport_wire::v1::{
-    BeginKeyLoginRequest, FinishBrowserLoginRequest, FinishKeyLoginRequest, KeyAssertion, PingRequest,
-};
+use sallyport_wire::v1::{BeginKeyLoginRequest, FinishKeyLoginRequest, KeyAssertion, PingRequest};
 use serde::{Deserialize, Serialize};
 
 use super::authority::{self, FirstTrust};
-use super::browser_login::{GiveUp, VERIFIER_BYTES};
+use super::browser_login::{GiveUp, fresh_verifier, not_certified};
 use super::device::Devices;
 use super::login::{LoggedIn, fresh_keys, save, word};
 use super::profile::Profiles;
@@ -151,8 +148,7 @@ impl KeyLogin {
             let (ssh, tls) = making.await.doing("make keys")??;
             let device = devices.open(&ping.cluster).await?;
             let device = word(device.as_ref(), &mut client, &ping.cluster, &ssh, &tls).await?;
-            let verifier = random::bytes::<VERIFIER_BYTES>().doing("make a verifier")?;
-            let verifier = BASE64URL_NOPAD.encode(&verifier);
+            let verifier = fresh_verifier()?;
             let request = BeginKeyLoginRequest {
                 ssh_public_key: ssh.public_line().to_owned(),
                 tls_public_key: tls.spki_der().to_vec().into(),
@@ -189,13 +185,7 @@ impl KeyLogin {
     /// What to say where the login is given up before it is finished.
     #[must_use]
     pub fn give_up(&self) -> GiveUp {
-        let request = FinishBrowserLoginRequest {
-            challenge: self.challenge.clone(),
-            code: String::new(),
-            code_verifier: self.verifier.clone(),
-            cancel: true,
-        };
-        GiveUp::of(self.proxy.clone(), self.first.clone(), request)
+        GiveUp::of(&self.proxy, &self.first, &self.challenge, &self.verifier)
     }
 
     /// Has the keys of the login certified for what the security key has signed, once for each account that it holds, and stores them.
@@ -219,11 +209,8 @@ impl KeyLogin {
             // The authority keeps no connection of a program without a certificate for as long as a person may take.
             let mut client = authority::login(&self.proxy, &self.first).await?;
             let answer = client.finish_key_login(fips::saying(request, selection::global().is_fips())).await;
-            let response = answer.map_err(|status| match status.message().contains("lifetime") {
-                true => Error::Lifetime { status },
-                false => Error::answered("log in", status),
-            })?;
-            save(profiles, &self.proxy, &self.user, &self.ssh, &self.tls, response.into_inner())
+            let response = answer.map_err(not_certified)?.into_inner();
+            save(profiles, &self.proxy, &self.user, &self.ssh, &self.tls, response)
         })
     }
 }

@@ -58,7 +58,7 @@ pub(super) enum KeyError {
     /// Anything else.
     #[error("{program} says: {said}")]
     Failed { program: &'static str, said: String },
-    /// What it has printed is not what its manual has.
+    /// What a program of libfido2 has printed is not what its manual has.
     #[error("what {program} prints is not understood: {why}")]
     Odd { program: &'static str, why: &'static str },
 }

@@ -112,12 +112,12 @@ impl Challenges {
         Ok((stored, user))
     }
 
-    /// What a page shows of an approval.
+    /// What a page shows of an approval, and the connector that it sends the person to; none where they prove a factor.
     pub(crate) async fn describe_approval(
         &self,
         browser: &Browser,
         id: &str,
-    ) -> Result<v1::WebApproval, Status> {
+    ) -> Result<(v1::WebApproval, Option<String>), Status> {
         let now = OffsetDateTime::now_utc();
         let (mut stored, user) = self.approval(browser, id, now).await?;
         self.is_shown(&mut stored, now).await?;
@@ -146,7 +146,8 @@ impl Challenges {
             _ => Vec::new(),
         };
         let wants = record.purpose.wants();
-        Ok(v1::WebApproval {
+        let provider = self.signs_in_as(record, &user, &held).map(|origin| origin.connector);
+        let approval = v1::WebApproval {
             cluster: self.config.cluster.to_string(),
             user: user.to_string(),
             purpose: record.purpose.word().to_owned(),
@@ -160,7 +161,8 @@ impl Challenges {
                 sso: Vec::new(),
             }),
             expires: Some(convert::time_to_proto(record.expires)),
-        })
+        };
+        Ok((approval, provider))
     }
 
     /// Begins to prove one of the user's passkeys.

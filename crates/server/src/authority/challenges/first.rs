@@ -38,14 +38,6 @@ impl Challenges {
         if is_first { self.origin_of(user) } else { None }
     }
 
-    /// The connector that the page of an approval sends the person to; none where they prove a factor.
-    pub(crate) async fn proven_at(&self, browser: &Browser, id: &str) -> Result<Option<String>, Status> {
-        let now = OffsetDateTime::now_utc();
-        let (stored, user) = self.approval(browser, id, now).await?;
-        let held = self.factors.held(&user, now).await?;
-        Ok(self.signs_in_as(&stored.value, &user, &held).map(|origin| origin.connector))
-    }
-
     /// Lets a person be sent to their provider, who has typed the code that the terminal shows. Gives as whom they have to come back.
     pub(crate) async fn may_sign_in_again(
         &self,

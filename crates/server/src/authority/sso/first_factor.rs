@@ -17,8 +17,8 @@ impl SsoPages {
         browser: &Browser,
         id: &str,
     ) -> Result<v1::WebApproval, Status> {
-        let mut approval = self.challenges.describe_approval(browser, id).await?;
-        if let Some(name) = self.challenges.proven_at(browser, id).await? {
+        let (mut approval, provider) = self.challenges.describe_approval(browser, id).await?;
+        if let Some(name) = provider {
             let remote = self.connectors.remote(&name, OffsetDateTime::now_utc()).await?;
             let methods = approval.methods.get_or_insert_default();
             methods.sso = vec![button(remote.connector())];
