@@ -1,6 +1,6 @@
 //! What a place for state must be able to do.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Weak};
 
@@ -177,8 +177,10 @@ pub struct Changes {
     prefixes: Arc<[String]>,
     /// What the snapshot already has,
     known: u64,
-    /// and of keys that begin so.
+    /// and of keys that begin so,
     more_known: (Vec<String>, u64),
+    /// but of these, of which a change was under way then, no more than up to that one.
+    under_way: HashMap<String, u64>,
     ready: VecDeque<Change>,
 }
 
@@ -189,7 +191,8 @@ impl Changes {
         known: u64,
     ) -> Self {
         let more_known = (Vec::new(), 0);
-        Self { receiver, prefixes: prefixes.into(), known, more_known, ready: VecDeque::new() }
+        let (under_way, ready) = (HashMap::new(), VecDeque::new());
+        Self { receiver, prefixes: prefixes.into(), known, more_known, under_way, ready }
     }
 
     /// The snapshot has changes up to this one.
@@ -197,12 +200,17 @@ impl Changes {
         self.known = known;
     }
 
-    /// Of keys that begin so, the snapshot has those up to this one.
-    pub(crate) fn knows_more(&mut self, prefixes: Vec<String>, known: u64) {
+    /// Of keys that begin so, the snapshot has those up to this one; of each of some keys, of which a change was under way, only those up to
+    /// another one.
+    pub(crate) fn knows_more(&mut self, prefixes: Vec<String>, known: u64, under_way: HashMap<String, u64>) {
         self.more_known = (prefixes, known);
+        self.under_way = under_way;
     }
 
     fn is_known(&self, change: &Change) -> bool {
+        if let Some(known) = self.under_way.get(change.key()) {
+            return change.revision() <= *known;
+        }
         let (prefixes, known) = &self.more_known;
         let is_more = prefixes.iter().any(|prefix| change.key().starts_with(prefix.as_str()));
         change.revision() <= if is_more { *known } else { self.known }

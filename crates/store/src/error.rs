@@ -78,6 +78,15 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
+    /// The caller: what is kept in memory alone, which is what is being proven, takes all of it that it may. What was asked for was not
+    /// done, and may be asked for again.
+    #[error(
+        "{key} is not taken: what is being proven takes too much memory; it ends within minutes, ask again then"
+    )]
+    MemoryFull {
+        /// The key.
+        key: String,
+    },
     /// Ourselves: a stored value is not what its kind should be.
     #[error("{key} cannot be read: {detail}")]
     Value {

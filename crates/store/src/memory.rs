@@ -5,6 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use time::OffsetDateTime;
 use tokio::sync::broadcast;
@@ -12,9 +13,18 @@ use tokio::sync::broadcast;
 use crate::backend::{Changes, WATCH_BACKLOG, rounded};
 use crate::{Backend, Change, Item, Op, StoreError, Watch};
 
+/// What an item takes besides its key, which is there twice, and its value.
+const ENTRY_BYTES: usize = 256;
+
 /// Items by key, and what steps make of them.
-#[derive(Debug, Default)]
-pub(crate) struct Items(BTreeMap<String, Item>);
+#[derive(Debug)]
+pub(crate) struct Items {
+    by_key: BTreeMap<String, Item>,
+    /// Bytes that they take.
+    bytes: usize,
+    /// Bytes beyond which no step adds an item.
+    limit: usize,
+}
 
 /// What was under the keys of steps before them, the first at first.
 pub(crate) type Before = Vec<(String, Option<Item>)>;
@@ -57,22 +67,65 @@ fn alive(item: &Item, now: OffsetDateTime) -> bool {
     item.expires.is_none_or(|expires| expires > now)
 }
 
+fn taken(key: &str, value: &Bytes) -> usize {
+    ENTRY_BYTES + 2 * key.len() + value.len()
+}
+
+impl Default for Items {
+    fn default() -> Self {
+        Self::bounded(usize::MAX)
+    }
+}
+
 impl Items {
+    /// None, of which no step makes more than so many bytes.
+    pub(crate) fn bounded(limit: usize) -> Self {
+        Self { by_key: BTreeMap::new(), bytes: 0, limit }
+    }
+
+    /// From now on, no step adds an item beyond so many bytes.
+    pub(crate) fn bound(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// Bytes that they take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn insert(&mut self, key: String, item: Item) -> Option<Item> {
+        self.bytes += taken(&item.key, &item.value);
+        let before = self.by_key.insert(key, item);
+        self.count_out(before.as_ref());
+        before
+    }
+
+    fn remove(&mut self, key: &str) -> Option<Item> {
+        let before = self.by_key.remove(key);
+        self.count_out(before.as_ref());
+        before
+    }
+
+    fn count_out(&mut self, item: Option<&Item>) {
+        let bytes = item.map_or(0, |item| taken(&item.key, &item.value));
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
     /// The item under a key, where it has not expired.
     pub(crate) fn live(&self, key: &str, now: OffsetDateTime) -> Option<&Item> {
-        self.0.get(key).filter(|item| alive(item, now))
+        self.by_key.get(key).filter(|item| alive(item, now))
     }
 
     /// The item under a key, expired or not.
     pub(crate) fn get(&self, key: &str) -> Option<&Item> {
-        self.0.get(key)
+        self.by_key.get(key)
     }
 
     /// Puts an item under a key, or nothing.
     pub(crate) fn set(&mut self, key: String, item: Option<Item>) {
         match item {
-            Some(item) => drop(self.0.insert(key, item)),
-            None => drop(self.0.remove(&key)),
+            Some(item) => drop(self.insert(key, item)),
+            None => drop(self.remove(&key)),
         }
     }
 
@@ -88,20 +141,20 @@ impl Items {
             Some(after) if after >= prefix => Bound::Excluded(after),
             _ => Bound::Included(prefix),
         };
-        let range = self.0.range::<str, _>((from, Bound::Unbounded));
+        let range = self.by_key.range::<str, _>((from, Bound::Unbounded));
         let matching = range.map(|(_, item)| item).take_while(|item| item.key.starts_with(prefix));
         matching.filter(|item| alive(item, now)).take(limit).cloned().collect()
     }
 
     /// The keys of what has expired.
     pub(crate) fn expired(&self, now: OffsetDateTime) -> Vec<String> {
-        self.0.values().filter(|item| !alive(item, now)).map(|item| item.key.clone()).collect()
+        self.by_key.values().filter(|item| !alive(item, now)).map(|item| item.key.clone()).collect()
     }
 
     /// Takes one step; gives the revision that it leaves behind, of which `next` makes a new one. What was there is added to `before`.
     ///
     /// # Errors
-    /// As [`Backend::transact`].
+    /// As [`Backend::transact`], and [`StoreError::MemoryFull`] where it adds an item beyond the bound.
     pub(crate) fn apply(
         &mut self,
         op: Op,
@@ -143,16 +196,20 @@ impl Items {
                 {
                     return Err(StoreError::Conflict { key, expected, found });
                 }
-                let (item, revision) = (self.0.remove(&key), next());
+                let (item, revision) = (self.remove(&key), next());
                 before.push((key.clone(), item));
                 changes.push(Change::Delete { key, revision });
                 return Ok(revision);
             }
         };
+        // What is there may go on: what has begun to be proven is not cut off by what others begin.
+        if !self.by_key.contains_key(&key) && self.bytes.saturating_add(taken(&key, &value)) > self.limit {
+            return Err(StoreError::MemoryFull { key });
+        }
         let revision = next();
         let item = Item { key: key.clone(), value, revision, expires: rounded(expires) };
         changes.push(Change::Put(item.clone()));
-        let was = self.0.insert(key.clone(), item);
+        let was = self.insert(key.clone(), item);
         before.push((key, was));
         Ok(revision)
     }
@@ -230,7 +287,7 @@ impl Backend for MemoryBackend {
     async fn watch(&self, prefixes: Vec<String>, now: OffsetDateTime) -> Result<Watch, StoreError> {
         let state = self.open()?;
         let wanted = |item: &&Item| prefixes.iter().any(|prefix| item.key.starts_with(prefix.as_str()));
-        let items = state.items.0.values().filter(wanted).filter(|item| alive(item, now));
+        let items = state.items.by_key.values().filter(wanted).filter(|item| alive(item, now));
         let snapshot = items.cloned().collect();
         let receiver = state.changes.as_ref().ok_or(StoreError::Closed)?.subscribe();
         Ok(Watch { snapshot, changes: Changes::new(receiver, prefixes, state.revision) })

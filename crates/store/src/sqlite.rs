@@ -11,24 +11,26 @@ mod passing;
 mod recent;
 mod steps;
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rusqlite::{Connection, TransactionBehavior};
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::coop::consume_budget;
 
 use crate::backend::{self, Watchers};
 use crate::reserve::Reserve;
-use crate::{Backend, Change, Item, Op, StoreError, Watch};
-use file::{check, connect, create, damaged, file, lock, prepare_file, refused, unusable};
+use crate::{Backend, Item, Op, StoreError, Watch};
+use file::{
+    Lock, check, connect, create, damaged, file, lock_beside, prepare_file, refused, take_out, unusable,
+};
 use listing::{live, select};
-use passing::{Passing, key_of};
+use passing::{Passing, Snapshot, key_of};
 use recent::Recent;
 use steps::{Group, revision};
 
@@ -62,7 +64,10 @@ enum Work {
 #[derive(Debug)]
 struct Shared {
     path: PathBuf,
+    /// Connections that no read uses now.
     readers: Mutex<Vec<Connection>>,
+    /// Held for as long as the file is ours. A read that uses a connection has it meanwhile, so that it outlives all of them.
+    lock: RwLock<Option<Lock>>,
     recent: Recent,
     passing: Passing,
     /// The number of the last change.
@@ -93,13 +98,15 @@ impl SqliteBackend {
     }
 
     /// [`Self::open`] with keys that begin so in memory alone: they cost neither disk nor SQLite, and end with the process. All else that
-    /// the contract says holds of them, too, in one transaction with what is in the file.
+    /// the contract says holds of them, too, in one transaction with what is in the file. They have a bound in bytes
+    /// ([`StoreError::MemoryFull`]), and what the file has of them is removed.
     ///
     /// # Errors
     /// As [`Self::open`].
     pub fn open_with(path: &Path, in_memory: &[&str]) -> Result<Self, StoreError> {
-        let lock = lock(path)?;
+        let beside = lock_beside(path)?;
         let fresh = prepare_file(path)?;
+        let lock = Lock::of(path, beside)?;
         let mut reserve = Reserve::of(path);
         reserve.give().map_err(|error| refused(path, &error))?;
         let corrupt = |error: rusqlite::Error| damaged(path, &error);
@@ -113,9 +120,14 @@ impl SqliteBackend {
         connection.pragma_update(None, "synchronous", "FULL").map_err(corrupt)?;
         connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(corrupt)?;
         let last = revision(&connection).map_err(corrupt)?;
+        let taken_out = take_out(&mut connection, in_memory).map_err(corrupt)?;
+        if taken_out > 0 {
+            tracing::info!(taken_out, path = %path.display(), "state of minutes that an older release kept in the file was removed");
+        }
         let shared = Arc::new(Shared {
             path: path.to_owned(),
             readers: Mutex::new(Vec::new()),
+            lock: RwLock::new(Some(lock)),
             recent: Recent::default(),
             passing: Passing::of(in_memory),
             last: AtomicU64::new(last),
@@ -125,7 +137,7 @@ impl SqliteBackend {
         let (work, queue) = mpsc::channel(QUEUE);
         // Where there is no room now, the next one who opens the file has none until there is.
         let _ = reserve.keep();
-        let writer = Writer { connection, shared: Arc::clone(&shared), reserve, _lock: lock };
+        let writer = Writer { connection, shared: Arc::clone(&shared), reserve };
         std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || writer.run(queue))
@@ -155,6 +167,18 @@ impl SqliteBackend {
         answered.await.map_err(|_| StoreError::Closed)?
     }
 
+    async fn take(&self, ops: Vec<Op>, now: OffsetDateTime, urgent: bool) -> Result<Vec<u64>, StoreError> {
+        consume_budget().await;
+        let shared = &self.shared;
+        let is_open = !shared.closed.load(Ordering::Acquire);
+        let taken = if is_open { shared.take_in_memory(ops, now) } else { Err(ops) };
+        let ops = match taken {
+            Ok(taken) => return taken,
+            Err(ops) => ops,
+        };
+        self.ask(|answer| Work::Transact { ops, now, urgent, answer }).await?
+    }
+
     async fn ask<T>(&self, work: impl FnOnce(oneshot::Sender<T>) -> Work) -> Result<T, StoreError> {
         let (answer, answered) = oneshot::channel();
         self.work.send(work(answer)).await.map_err(|_| StoreError::Closed)?;
@@ -182,7 +206,8 @@ fn readers(shared: &Arc<Shared>, threads: usize) -> io::Result<mpsc::Sender<Read
 
 impl Shared {
     fn read<T>(&self, read: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
-        if self.closed.load(Ordering::Acquire) {
+        let lock = self.lock.read();
+        if lock.is_none() || self.closed.load(Ordering::Acquire) {
             return Err(StoreError::Closed);
         }
         let kept = self.readers.lock().pop();
@@ -203,11 +228,27 @@ impl Shared {
         }
         Ok(result)
     }
+
+    /// Takes steps that are of kinds in memory alone, for which there is no need of the file, be it full. Gives back others, and those of which
+    /// the writer holds an item.
+    fn take_in_memory(
+        &self,
+        ops: Vec<Op>,
+        now: OffsetDateTime,
+    ) -> Result<Result<Vec<u64>, StoreError>, Vec<Op>> {
+        if ops.iter().all(|op| self.passing.has(key_of(op))) {
+            self.passing.transact(ops, now, &self.last, |changes| self.watchers.tell(changes))
+        } else {
+            Err(ops)
+        }
+    }
 }
 
 #[async_trait]
 impl Backend for SqliteBackend {
     async fn get(&self, key: &str, now: OffsetDateTime) -> Result<Option<Item>, StoreError> {
+        // What is in memory is there at once: who asks for much of it lets others have the thread, too.
+        consume_budget().await;
         let shared = self.opened()?;
         if shared.passing.has(key) {
             return Ok(shared.passing.get(key, now));
@@ -229,6 +270,7 @@ impl Backend for SqliteBackend {
         limit: usize,
         now: OffsetDateTime,
     ) -> Result<Vec<Item>, StoreError> {
+        consume_budget().await;
         let shared = self.opened()?;
         if shared.passing.has(prefix) {
             return Ok(shared.passing.list(prefix, after, limit, now));
@@ -257,22 +299,11 @@ impl Backend for SqliteBackend {
     }
 
     async fn transact(&self, ops: Vec<Op>, now: OffsetDateTime) -> Result<Vec<u64>, StoreError> {
-        let shared = &self.shared;
-        let is_open = !shared.closed.load(Ordering::Acquire);
-        let ops = if is_open && ops.iter().all(|op| shared.passing.has(key_of(op))) {
-            let tell = |changes: Vec<Change>| shared.watchers.tell(changes);
-            match shared.passing.transact(ops, now, &shared.last, tell) {
-                Ok(taken) => return taken,
-                Err(ops) => ops,
-            }
-        } else {
-            ops
-        };
-        self.ask(|answer| Work::Transact { ops, now, urgent: false, answer }).await?
+        self.take(ops, now, false).await
     }
 
     async fn transact_urgent(&self, ops: Vec<Op>, now: OffsetDateTime) -> Result<Vec<u64>, StoreError> {
-        self.ask(|answer| Work::Transact { ops, now, urgent: true, answer }).await?
+        self.take(ops, now, true).await
     }
 
     async fn watch(&self, prefixes: Vec<String>, now: OffsetDateTime) -> Result<Watch, StoreError> {
@@ -294,9 +325,9 @@ impl Backend for SqliteBackend {
         changes.knows(known);
         let passing = &self.shared.passing;
         if prefixes.iter().any(|prefix| passing.has_some_of(prefix)) {
-            let (in_memory, known) = passing.snapshot(&prefixes, &self.shared.last, now);
-            snapshot.extend(in_memory);
-            changes.knows_more(passing.prefixes().to_vec(), known);
+            let Snapshot { items, known, under_way } = passing.snapshot(&prefixes, &self.shared.last, now);
+            snapshot.extend(items);
+            changes.knows_more(passing.prefixes().to_vec(), known, under_way);
         }
         snapshot.sort_by(|left, right| left.key.cmp(&right.key));
         snapshot.dedup_by(|left, right| left.key == right.key);
@@ -304,7 +335,11 @@ impl Backend for SqliteBackend {
     }
 
     async fn sweep(&self, now: OffsetDateTime) -> Result<usize, StoreError> {
-        self.ask(|answer| Work::Sweep { now, answer }).await?
+        let shared = self.opened()?;
+        // It is swept whatever becomes of the file: on a full disk items are still taken.
+        let in_memory = shared.passing.sweep(now, &shared.last, |changes| shared.watchers.tell(changes));
+        let in_file = self.ask(|answer| Work::Sweep { now, answer }).await??;
+        Ok(in_memory + in_file)
     }
 
     async fn close(&self) {
@@ -321,8 +356,6 @@ struct Writer {
     connection: Connection,
     shared: Arc<Shared>,
     reserve: Reserve,
-    /// Held for as long as the file is ours.
-    _lock: File,
 }
 
 /// An answer that waits for the commit.
@@ -345,24 +378,52 @@ impl Writer {
                 return;
             }
         }
+        self.let_go();
+    }
+
+    /// Lets go of the file: of the connections first, those in use included, and then of its lock.
+    fn let_go(self) {
+        let Self { connection, shared, .. } = self;
+        shared.closed.store(true, Ordering::Release);
+        // This waits for the reads that are under way; none begins after it.
+        let mut lock = shared.lock.write();
+        shared.readers.lock().clear();
+        drop(connection);
+        *lock = None;
     }
 
     /// Closes the file, which is whole by itself then, for a copy that is made of it now.
     fn close(self) {
-        let Self { connection, shared, reserve, _lock } = self;
-        let taken_over = connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| {
+        let taken_over = self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| {
             Ok(row.get::<_, i64>(0)? == 0 && row.get::<_, i64>(1)? == row.get::<_, i64>(2)?)
         });
         // What is not in the file yet, as on a full disk, stays in the log, and SQLite leaves that where it is.
         if matches!(taken_over, Ok(true)) {
-            reserve.put_by();
+            self.reserve.put_by();
         }
-        shared.readers.lock().clear();
-        drop(connection);
+        self.let_go();
     }
 
-    /// Does what is urgent first, and the rest where the disk has room for it besides.
+    /// Does a transaction that is in memory alone, and came here because the group before held an item of it: that is over. Gives back all else.
+    fn without_file(&self, work: Work) -> Option<Work> {
+        match work {
+            Work::Transact { ops, now, urgent, answer } => match self.shared.take_in_memory(ops, now) {
+                Ok(taken) => {
+                    let _ = answer.send(taken);
+                    None
+                }
+                Err(ops) => Some(Work::Transact { ops, now, urgent, answer }),
+            },
+            other => Some(other),
+        }
+    }
+
+    /// Does what needs no disk and what is urgent first, and the rest where the disk has room for it besides.
     fn commit_all(&mut self, group: Vec<Work>) -> Option<oneshot::Sender<()>> {
+        let group: Vec<Work> = group.into_iter().filter_map(|work| self.without_file(work)).collect();
+        if group.is_empty() {
+            return None;
+        }
         let (urgent, rest): (Vec<_>, Vec<_>) =
             group.into_iter().partition(|work| matches!(work, Work::Transact { urgent: true, .. }));
         if !urgent.is_empty() {
@@ -434,10 +495,7 @@ impl Writer {
                     }
                     Work::Sweep { now, answer } => {
                         let swept = work_done.sweep(&transaction, now);
-                        let count = swept.as_ref().map_or(0, |count| *count)
-                            + shared
-                                .passing
-                                .sweep(now, &shared.last, |changes| shared.watchers.tell(changes));
+                        let count = swept.as_ref().map_or(0, |count| *count);
                         pending.push(Box::new(move |committed| {
                             let _ = answer.send(committed.map(|()| count));
                         }));

@@ -53,8 +53,9 @@ pub fn decode<T: Kind>(item: Item) -> Result<Stored<T>, StoreError> {
 }
 
 fn encode<T: Kind>(name: &str, value: &T) -> Result<Bytes, StoreError> {
+    // Of what is kept in memory, no room is kept that the encoder took beforehand and did not need.
     serde_json::to_vec(value)
-        .map(Bytes::from)
+        .map(|encoded| Bytes::from(encoded.into_boxed_slice()))
         .map_err(|error| StoreError::Value { key: key::<T>(name), detail: error.to_string() })
 }
 
@@ -255,6 +256,13 @@ mod tests {
         assert!(store.list::<Colour>(Some("sky"), 10, NOW).await.unwrap().is_empty());
         store.delete::<Colour>("sky", Some(newer), NOW).await.unwrap();
         assert!(store.get::<Colour>("sky", NOW).await.unwrap().is_none());
+    }
+
+    #[test]
+    fn an_encoded_value_has_no_room_behind_it() {
+        let Ok(Op::Put { value, .. }) = put("sky", &Colour { red: 1 }, None) else { panic!("a put") };
+        let length = value.len();
+        assert_eq!(value.try_into_mut().unwrap().capacity(), length);
     }
 
     #[tokio::test]

@@ -96,6 +96,12 @@ pub(crate) fn storage(error: &StoreError) -> Status {
                 "the authority's disk is full: make room on it. Locks, ends of sessions and deletions still work",
             )
         }
+        StoreError::MemoryFull { .. } => {
+            tracing::debug!(%error, "what is being proven takes too much memory");
+            Status::resource_exhausted(
+                "too many logins are being proven at this moment; try again in some minutes",
+            )
+        }
         StoreError::NoInode { .. } => {
             tracing::error!(%error, "the state cannot be changed");
             Status::resource_exhausted(

@@ -2,12 +2,15 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags};
+use parking_lot::Mutex;
+use rusqlite::{Connection, OpenFlags, params};
+use rustix::fs::{NFS_SUPER_MAGIC, fstatfs};
 
+use super::listing::end_of;
 use crate::StoreError;
 use crate::reserve;
 
@@ -88,8 +91,95 @@ pub(super) fn prepare_file(path: &Path) -> Result<bool, StoreError> {
     Ok(false)
 }
 
-/// Two writers with caches of their own would contradict each other.
-pub(super) fn lock(path: &Path) -> Result<File, StoreError> {
+/// Takes kinds out of the file that are kept in memory alone now, and that an older release has written there: of these the file is not
+/// asked for an item, but a listing and a watcher would find them. Their bytes are overwritten; gives how many there were.
+pub(super) fn take_out(connection: &mut Connection, prefixes: &[&str]) -> rusqlite::Result<usize> {
+    connection.pragma_update(None, "secure_delete", true)?;
+    let transaction = connection.transaction()?;
+    let mut count = 0;
+    for prefix in prefixes {
+        let length = i64::try_from(prefix.chars().count()).unwrap_or(i64::MAX);
+        count += match end_of(prefix) {
+            Some(end) => transaction.execute(
+                "DELETE FROM items WHERE key >= ?1 AND key < ?2 AND substr(key, 1, ?3) = ?1",
+                params![prefix, end, length],
+            )?,
+            None => transaction.execute(
+                "DELETE FROM items WHERE key >= ?1 AND substr(key, 1, ?2) = ?1",
+                params![prefix, length],
+            )?,
+        };
+    }
+    transaction.commit()?;
+    connection.pragma_update(None, "secure_delete", false)?;
+    Ok(count)
+}
+
+/// What keeps a second process from the file: two writers with caches of their own would contradict each other, and the one would let in
+/// whom the other has locked.
+#[derive(Debug)]
+pub(super) struct Lock {
+    /// The file itself, by whatever name the other opens it.
+    file: File,
+    /// The file of the same name beside it, which other programs look at.
+    _beside: File,
+}
+
+/// Device and inode of each file that is locked in this process. A process loses the locks that SQLite has on a file with the first of its
+/// descriptors of that file that is closed (fcntl(2)); so such a file is not opened in order to be refused then.
+static LOCKED: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+
+impl Lock {
+    /// Locks the file, which must exist, and of which no connection may be open yet: see [`LOCKED`]. For the same reason all of them
+    /// must be closed before this is dropped.
+    pub(super) fn of(path: &Path, beside: File) -> Result<Self, StoreError> {
+        let in_use = || StoreError::InUse { path: path.to_owned() };
+        let mut locked = LOCKED.lock();
+        let metadata = std::fs::metadata(path).map_err(|error| unusable(path, error))?;
+        if locked.contains(&(metadata.dev(), metadata.ino())) {
+            return Err(in_use());
+        }
+        let file =
+            OpenOptions::new().read(true).write(true).open(path).map_err(|error| refused(path, &error))?;
+        if !is_remote(&file) {
+            file.try_lock().map_err(|error| match error {
+                TryLockError::WouldBlock => in_use(),
+                TryLockError::Error(error) => unusable(path, error),
+            })?;
+        }
+        let inode = inode(&file).map_err(|error| unusable(path, error))?;
+        locked.push(inode);
+        Ok(Self { file, _beside: beside })
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if let Ok(inode) = inode(&self.file) {
+            LOCKED.lock().retain(|locked| *locked != inode);
+        }
+    }
+}
+
+/// Whether the kernel makes of a lock of flock(2) one of fcntl(2) on the whole file, as it does for NFS, SMB and 9P: there it would
+/// keep SQLite out, and the lock beside must do.
+fn is_remote(file: &File) -> bool {
+    const CIFS: u32 = 0xff53_4d42;
+    const SMB: u32 = 0x517b;
+    const SMB2: u32 = 0xfe53_4d42;
+    const V9FS: u32 = 0x0102_1997;
+    fstatfs(file).is_ok_and(|seen| {
+        let others = [CIFS, SMB, SMB2, V9FS];
+        seen.f_type == NFS_SUPER_MAGIC || u32::try_from(seen.f_type).is_ok_and(|kind| others.contains(&kind))
+    })
+}
+
+fn inode(file: &File) -> io::Result<(u64, u64)> {
+    file.metadata().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+/// Locks the file of the same name beside it, before the file itself is made or looked at.
+pub(super) fn lock_beside(path: &Path) -> Result<File, StoreError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".lock");
     let beside = path.with_file_name(name);

@@ -31,14 +31,15 @@ impl<'s> Group<'s> {
         self.last.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Takes all steps of a transaction. Where one fails, the caller undoes those to the file.
+    /// Takes all steps of a transaction. Where one fails, the caller undoes those to the file. Items in memory are held before a change of
+    /// them has its number: a watcher who begins meanwhile counts on it.
     pub(super) fn transact(
         &mut self,
         savepoint: &Savepoint<'_>,
         ops: Vec<Op>,
         now: OffsetDateTime,
     ) -> Result<Vec<u64>, StoreError> {
-        self.passing.hold(&ops, &mut self.held);
+        self.passing.hold(&ops, &mut self.held, self.last);
         let (mut in_file, mut in_memory, mut before) = (Vec::new(), Vec::new(), Vec::new());
         let mut revisions = Vec::with_capacity(ops.len());
         for op in ops {

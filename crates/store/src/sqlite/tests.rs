@@ -1,12 +1,14 @@
 //! The contract, and what is this backend's own: durability, full disks and damaged files.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use bytes::Bytes;
 use rusqlite::params;
 
 use super::listing::{Bound, end_of, listing, range};
 use super::*;
+use crate::Change;
 
 const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
 
@@ -52,6 +54,117 @@ async fn what_is_in_memory_ends_with_the_process_and_the_rest_does_not() {
     assert!(second.get("passing/a", NOW).await.unwrap().is_none());
     assert!(second.get("kept/a", NOW).await.unwrap().is_some());
     assert!(second.transact(vec![put("kept/b", b"1")], NOW).await.unwrap()[0] > revisions[1]);
+}
+
+fn keys(items: &[Item]) -> Vec<&str> {
+    items.iter().map(|item| item.key.as_str()).collect()
+}
+
+#[tokio::test]
+async fn what_an_older_release_kept_in_the_file_is_taken_out_where_it_is_in_memory_now() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    let before = b"an attempt of before";
+    let first = SqliteBackend::open(&path).unwrap();
+    let others = ["other/a", "passing", "passing0"];
+    let mut ops: Vec<Op> = others.iter().map(|key| put(key, b"1")).collect();
+    ops.push(put("passing/a", before));
+    let last = first.transact(ops, NOW).await.unwrap()[3];
+    first.close().await;
+    let in_file = |bytes: Vec<u8>| bytes.windows(before.len()).any(|part| part == before);
+    assert!(in_file(std::fs::read(&path).unwrap()));
+    let second = SqliteBackend::open_with(&path, &["none/", "passing/"]).unwrap();
+    assert_eq!(second.get("passing/a", NOW).await.unwrap(), None);
+    assert_eq!(keys(&second.list("", None, 9, NOW).await.unwrap()), others);
+    assert_eq!(keys(&second.watch(vec![String::new()], NOW).await.unwrap().snapshot), others);
+    let revision = second.transact(vec![put("passing/a", b"2")], NOW).await.unwrap()[0];
+    assert!(revision > last);
+    let all = ["other/a", "passing", "passing/a", "passing0"];
+    let listed = second.list("", None, 9, NOW).await.unwrap();
+    let watched = second.watch(vec![String::new()], NOW).await.unwrap().snapshot;
+    for items in [listed, watched] {
+        assert_eq!(keys(&items), all);
+        assert_eq!(items[2].revision, revision);
+    }
+    second.close().await;
+    assert!(!in_file(std::fs::read(&path).unwrap()));
+    let third = SqliteBackend::open(&path).unwrap();
+    assert_eq!(keys(&third.list("", None, 9, NOW).await.unwrap()), others);
+}
+
+/// A disk without room refuses what is in the file, and nothing else.
+#[tokio::test]
+async fn what_is_in_memory_is_taken_and_swept_whatever_becomes_of_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    let opened = SqliteBackend::open_with(&path, &["passing/"]).unwrap();
+    let shared = Arc::clone(&opened.shared);
+    // One that finds no room.
+    let reserve = Reserve::of(&directory.path().join("none").join("state.db"));
+    let mut writer = Writer { connection: connect(&path).unwrap(), shared: Arc::clone(&shared), reserve };
+    let (works, answers): (Vec<_>, Vec<_>) = [
+        (vec![put("passing/a", b"1")], false),
+        (vec![put("passing/b", b"1"), put("kept/b", b"1")], false),
+        (vec![put("passing/c", b"1")], true),
+    ]
+    .into_iter()
+    .map(|(ops, urgent)| {
+        let (answer, answered) = oneshot::channel();
+        (Work::Transact { ops, now: NOW, urgent, answer }, answered)
+    })
+    .unzip();
+    // As they come to the writer when it has held an item of theirs.
+    assert!(writer.commit_all(works).is_none());
+    let done = answers.into_iter().map(|mut answer| answer.try_recv().unwrap().is_ok());
+    assert_eq!(done.collect::<Vec<_>>(), [true, false, true]);
+    assert_eq!(keys(&opened.list("passing/", None, 9, NOW).await.unwrap()), ["passing/a", "passing/c"]);
+
+    let (work, queue) = mpsc::channel(QUEUE);
+    std::thread::spawn(move || writer.run(queue));
+    let (reads, reads_ahead) = (opened.reads.clone(), opened.reads_ahead.clone());
+    let full = SqliteBackend { shared, work, reads, reads_ahead };
+    let end = NOW + time::Duration::SECOND;
+    let ends = Op::Create { key: "passing/d".to_owned(), value: Bytes::new(), expires: Some(end) };
+    full.transact(vec![ends.clone()], NOW).await.unwrap();
+    assert!(full.sweep(end).await.is_err(), "the file could not be swept");
+    // Asked as of before its end: it is gone, and not only over.
+    assert_eq!(full.get("passing/d", NOW).await.unwrap(), None);
+    opened.transact(vec![ends], NOW).await.unwrap();
+    assert_eq!(opened.sweep(end).await.unwrap(), 1);
+}
+
+/// On one thread: what is there at once never waits, and would have it for itself.
+#[tokio::test]
+async fn what_is_in_memory_lets_other_tasks_have_the_thread() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    let backend = Arc::new(SqliteBackend::open_with(&path, &["passing/"]).unwrap());
+    backend.transact(vec![put("kept/a", b"1"), put("passing/a", b"1")], NOW).await.unwrap();
+    backend.list("kept/a/", None, 9, NOW).await.unwrap();
+    for call in ["get", "get in memory", "list", "list in memory", "transact"] {
+        let over = Arc::new(AtomicBool::new(false));
+        let asking = tokio::spawn({
+            let (backend, over) = (Arc::clone(&backend), Arc::clone(&over));
+            async move {
+                for _ in 0..10_000 {
+                    match call {
+                        "get" => drop(backend.get("kept/a", NOW).await.unwrap()),
+                        "get in memory" => drop(backend.get("passing/a", NOW).await.unwrap()),
+                        "list" => drop(backend.list("kept/a/", None, 9, NOW).await.unwrap()),
+                        "list in memory" => drop(backend.list("passing/", None, 9, NOW).await.unwrap()),
+                        _ => drop(backend.transact(vec![put("passing/a", b"1")], NOW).await.unwrap()),
+                    }
+                    if over.load(Ordering::Relaxed) {
+                        return true;
+                    }
+                }
+                false
+            }
+        });
+        let other = tokio::spawn(async move { over.store(true, Ordering::Relaxed) });
+        assert!(asking.await.unwrap(), "{call}");
+        other.await.unwrap();
+    }
 }
 
 /// Of many that want to change the same item at the same revision, one does, whether they go by the writer or not.
@@ -147,9 +260,8 @@ async fn a_full_disk_undoes_a_group_and_nothing_is_done_that_was_not_answered() 
     let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
     // No disk, but the same error: the file may not grow by more than this.
     connection.pragma_update(None, "max_page_count", pages + 4).unwrap();
-    let lock = File::open(&path).unwrap();
     let reserve = Reserve::of(&path);
-    let mut writer = Writer { connection, shared: Arc::clone(&backend.shared), reserve, _lock: lock };
+    let mut writer = Writer { connection, shared: Arc::clone(&backend.shared), reserve };
     let mut watch = backend.watch(vec![String::new()], NOW).await.unwrap();
     let asked = |writer: &mut Writer, keys: &[(&str, usize)]| {
         let (works, answers): (Vec<_>, Vec<_>) = keys
@@ -189,6 +301,56 @@ async fn a_second_process_is_refused() {
     let path = directory.path().join("state.db");
     let _first = SqliteBackend::open(&path).unwrap();
     assert!(matches!(SqliteBackend::open(&path), Err(StoreError::InUse { .. })));
+}
+
+#[tokio::test]
+async fn a_second_process_is_refused_by_whatever_name_it_opens_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let below = |name: &str| directory.path().join(name);
+    std::fs::create_dir(below("place")).unwrap();
+    let path = below("place/state.db");
+    let first = SqliteBackend::open(&path).unwrap();
+    let (linked, symbolic, hard) = (below("linked/state.db"), below("symbolic.db"), below("hard.db"));
+    symlink(below("place"), below("linked")).unwrap();
+    symlink(&path, &symbolic).unwrap();
+    std::fs::hard_link(&path, &hard).unwrap();
+    let mut opened = Vec::new();
+    for name in [&linked, &symbolic, &hard] {
+        let error = SqliteBackend::open(name).expect_err("the file is open");
+        assert!(matches!(error, StoreError::InUse { .. }), "{}: {error}", name.display());
+        // This process knows its own files; another one finds the lock.
+        let file = File::options().read(true).write(true).open(name).unwrap();
+        assert!(matches!(file.try_lock(), Err(TryLockError::WouldBlock)), "{}", name.display());
+        // Closed while SQLite has the file open, it would take the locks of this process along.
+        opened.push(file);
+    }
+    first.transact(vec![put("a", b"1")], NOW).await.unwrap();
+    first.close().await;
+    let second = SqliteBackend::open(&hard).unwrap();
+    assert!(second.get("a", NOW).await.unwrap().is_some());
+    assert!(matches!(SqliteBackend::open(&path), Err(StoreError::InUse { .. })));
+}
+
+#[test]
+fn the_file_is_locked_until_the_last_read_of_it_is_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    let backend = Arc::new(SqliteBackend::open(&path).unwrap());
+    let under_way = backend.shared.lock.read();
+    let closing = std::thread::spawn({
+        let backend = Arc::clone(&backend);
+        move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(backend.close());
+        }
+    });
+    while !backend.shared.closed.load(Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+    assert!(matches!(SqliteBackend::open(&path), Err(StoreError::InUse { .. })));
+    drop(under_way);
+    closing.join().unwrap();
+    assert!(SqliteBackend::open(&path).is_ok());
 }
 
 #[tokio::test]
