@@ -16,24 +16,31 @@ const PRESENT: u8 = 0x01;
 /// Of the flags: it verified the holder, by a PIN for one.
 const VERIFIED: u8 = 0x04;
 
-/// What a certificate says of how its security key signs (OpenSSH's PROTOCOL.certkeys). It may stand among the critical options or
-/// among the extensions.
+/// What a certificate says of how its security key signs (OpenSSH's PROTOCOL.certkeys): that a signature needs no touch, by an extension;
+/// and that it needs verification, by a critical option. The second is heeded as an extension, too: it only demands more.
 const NO_TOUCH_REQUIRED: &str = "no-touch-required";
 const VERIFY_REQUIRED: &str = "verify-required";
 
-/// The flags that a security key's signature must have. Without a certificate: the holder's touch, as sshd demands.
-fn flags_demanded(certificate: Option<&Certificate>) -> u8 {
-    let says = |name: &str| {
-        certificate.is_some_and(|certificate| {
-            certificate.extensions().get(name).is_some() || certificate.critical_options().get(name).is_some()
-        })
-    };
-    let touch = if says(NO_TOUCH_REQUIRED) { 0 } else { PRESENT };
-    let verification = if says(VERIFY_REQUIRED) { VERIFIED } else { 0 };
-    touch | verification
+/// Which flag a signature lacks of those that sshd demands (`user_pubkey` of OpenSSH's auth2-pubkey.c), in words for the log.
+fn lacks(flags: u8, certificate: Option<&Certificate>) -> Option<&'static str> {
+    let extension = |name: &str| certificate.is_some_and(|of| of.extensions().get(name).is_some());
+    let option = |name: &str| certificate.is_some_and(|of| of.critical_options().get(name).is_some());
+    if flags & PRESENT == 0 && !extension(NO_TOUCH_REQUIRED) {
+        return Some("its security key signed without being touched, and it has no no-touch-required");
+    }
+    if flags & VERIFIED == 0 && (option(VERIFY_REQUIRED) || extension(VERIFY_REQUIRED)) {
+        return Some(
+            "its security key signed without verifying its holder (a PIN for one), and it has verify-required",
+        );
+    }
+    None
 }
 
 /// Checks a user's signature, which a security key may have made, under the certificate that it logs in with.
+///
+/// # Errors
+/// [`CaError::Refused`] where the security key made the signature, and it lacks a flag that is demanded; for the rest as
+/// [`verify_message`].
 pub(crate) fn verify_user(
     key: &KeyData,
     certificate: Option<&Certificate>,
@@ -56,13 +63,15 @@ pub(crate) fn verify_user(
     if scheme != key.algorithm().as_str().as_bytes() || trailer.len() != SECURITY_KEY_TRAILER_BYTES {
         return Err(CaError::BadSignature);
     }
-    let demanded = flags_demanded(certificate);
-    if trailer.first().is_none_or(|flags| flags & demanded != demanded) {
-        return Err(CaError::BadSignature);
-    }
+    let flags = *trailer.first().ok_or(CaError::BadSignature)?;
     let signed = [&hash::sha256(application)[..], trailer, &hash::sha256(message)].concat();
     let scheme = held.algorithm().ssh_name().ok_or(CaError::BadSignature)?;
-    verify_raw(&held, scheme, raw, &signed)
+    verify_raw(&held, scheme, raw, &signed)?;
+    // Afterwards: what is refused for its flags was signed by the key, so that the reason is worth a record.
+    match lacks(flags, certificate) {
+        Some(reason) => Err(CaError::Refused { reason: reason.to_owned() }),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -134,10 +143,31 @@ mod tests {
             let blob = flagged(flags, &edwards, data.algorithm().as_str(), "ssh:", b"message");
             let checked = verify_user(&data, certificate, b"message", &blob);
             assert_eq!(checked.is_ok(), is_good, "{flags} {:?}", certificate.map(Certificate::extensions));
+            assert!(matches!(checked, Ok(()) | Err(CaError::Refused { .. })), "{checked:?}");
         }
         let verify = certificate_critical(&data, VERIFY_REQUIRED);
-        let blob = flagged(PRESENT, &edwards, data.algorithm().as_str(), "ssh:", b"message");
-        assert!(verify_user(&data, Some(&verify), b"message", &blob).is_err());
+        let reason = |flags, certificate: &Certificate| {
+            let blob = flagged(flags, &edwards, data.algorithm().as_str(), "ssh:", b"message");
+            verify_user(&data, Some(certificate), b"message", &blob).unwrap_err().to_string()
+        };
+        let unverified = reason(PRESENT, &verify);
+        assert!(unverified.contains("verify-required"), "{unverified}");
+        // OpenSSH knows it as an extension alone, and refuses critical options that it does not know.
+        let untouched = reason(0, &certificate_critical(&data, NO_TOUCH_REQUIRED));
+        assert!(untouched.contains("without being touched"), "{untouched}");
+    }
+
+    /// Flags of a signature that the key has not made are no reason to tell anything of.
+    #[test]
+    fn a_forged_signature_without_a_touch_is_a_bad_signature() {
+        let [edwards, other] = [(); 2].map(|()| MemoryKey::generate(KeyAlgorithm::Ed25519).unwrap());
+        let KeyData::Ed25519(own) = key_data(&edwards.public_key()).unwrap() else { panic!("no Ed25519") };
+        let data = KeyData::SkEd25519(ssh_key::public::SkEd25519::new(own, "ssh:"));
+        for flags in [0, PRESENT] {
+            let blob = flagged(flags, &other, data.algorithm().as_str(), "ssh:", b"message");
+            let checked = verify_user(&data, None, b"message", &blob);
+            assert!(matches!(checked, Err(CaError::BadSignature)), "{flags}: {checked:?}");
+        }
     }
 
     /// The same with the word among the critical options, which no authority of ours writes.

@@ -74,15 +74,32 @@ const FIPS_KEYS: &[Algorithm] = match KEYS {
 };
 const LEAST_RSA_BITS: u32 = 2048;
 
-/// Why a server of ours does not take a key that a user offers, by itself or in a certificate; `None` where it takes it, as it does
-/// every one apart from FIPS mode.
-///
-/// What a server offers steers the exchange of keys alone: the library lets users authenticate by every type of key that it reads.
-pub(crate) fn refusal(key: &KeyData, algorithm: &Algorithm) -> Option<String> {
-    refused(key, algorithm, selection::global().is_fips())
+/// What checks the signatures by which users log in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CheckedBy {
+    /// The SSH library. It looks at no flag of a security key's signature, and shows the signature to no code of ours.
+    Library,
+    /// [`crate::transport`], which does as sshd does.
+    Layer,
 }
 
-fn refused(key: &KeyData, algorithm: &Algorithm, fips: bool) -> Option<String> {
+/// Why a server of ours does not take a key that a user offers, by itself or in a certificate; `None` where it takes it.
+///
+/// What a server offers steers the exchange of keys alone: the library lets users authenticate by every type of key that it reads.
+pub(crate) fn refusal(key: &KeyData, algorithm: &Algorithm, checked: CheckedBy) -> Option<String> {
+    refused(key, algorithm, checked, selection::global().is_fips())
+}
+
+fn refused(key: &KeyData, algorithm: &Algorithm, checked: CheckedBy, fips: bool) -> Option<String> {
+    // By the key, not by the name that the client gives of it.
+    let is_security_key = matches!(key, KeyData::SkEd25519(_) | KeyData::SkEcdsaSha2NistP256(_));
+    if is_security_key && checked == CheckedBy::Library {
+        return Some(format!(
+            "this server cannot see outside FIPS mode whether a security key was touched, and takes no {}; log in with a key that is in \
+             none: sallyport login",
+            algorithm.as_str()
+        ));
+    }
     if !fips {
         return None;
     }
@@ -248,27 +265,65 @@ mod tests {
     use sallyport_sal::Suite;
 
     use super::*;
+    use crate::transport::message::put_string;
+
+    fn key_of(suite: Suite) -> ssh_key::PublicKey {
+        let key = sallyport_ca::keys::SshKeyPair::generate(suite, "x").unwrap();
+        ssh_key::PublicKey::from_openssh(key.public_line()).unwrap()
+    }
+
+    /// That of a security key, for the application that OpenSSH names.
+    fn security_key(algorithm: &Algorithm, fields: &[&[u8]]) -> ssh_key::PublicKey {
+        let mut blob = Vec::new();
+        put_string(&mut blob, algorithm.as_str().as_bytes());
+        for field in fields {
+            put_string(&mut blob, field);
+        }
+        put_string(&mut blob, b"ssh:");
+        ssh_key::PublicKey::from_bytes(&blob).unwrap()
+    }
+
+    #[test]
+    fn a_security_key_logs_in_where_its_flags_are_looked_at() {
+        let (ed25519, p256) = (key_of(Suite::BalancedV1), key_of(Suite::FipsV1));
+        let raw = ed25519.key_data().ed25519().unwrap().as_ref().to_vec();
+        let point = p256.key_data().ecdsa().unwrap().as_sec1_bytes().to_vec();
+        for (algorithm, key, in_fips_mode) in [
+            (Algorithm::SkEd25519, security_key(&Algorithm::SkEd25519, &[&raw]), false),
+            (
+                Algorithm::SkEcdsaSha2NistP256,
+                security_key(&Algorithm::SkEcdsaSha2NistP256, &[b"nistp256", &point]),
+                true,
+            ),
+        ] {
+            let key = key.key_data();
+            // What the client calls its key does not matter.
+            for named in [&algorithm, &Algorithm::Ed25519] {
+                let told = refused(key, named, CheckedBy::Library, false).unwrap();
+                assert!(told.contains("touched") && told.contains("sallyport login"), "{told}");
+            }
+            assert_eq!(refused(key, &algorithm, CheckedBy::Layer, false), None, "{algorithm:?}");
+            assert_eq!(
+                refused(key, &algorithm, CheckedBy::Layer, true).is_none(),
+                in_fips_mode,
+                "{algorithm:?}"
+            );
+        }
+        assert_eq!(refused(ed25519.key_data(), &Algorithm::Ed25519, CheckedBy::Library, false), None);
+    }
 
     #[test]
     fn in_fips_mode_users_authenticate_by_what_is_approved() {
-        let key = |line: &str| ssh_key::PublicKey::from_openssh(line).unwrap();
-        let key_of = |suite| {
-            let key = sallyport_ca::keys::SshKeyPair::generate(suite, "x").unwrap();
-            ssh_key::PublicKey::from_openssh(key.public_line()).unwrap()
-        };
         let ed25519 = key_of(Suite::BalancedV1);
         let raw = ed25519.key_data().ed25519().unwrap().as_ref().to_vec();
-        let marked = b"\0\0\0\x1ask-ssh-ed25519@openssh.com\0\0\0\x20";
-        let blob = [marked.as_slice(), &raw, b"\0\0\0\x04ssh:"].concat();
-        let security_key =
-            key(&format!("sk-ssh-ed25519@openssh.com {}", data_encoding::BASE64.encode(&blob)));
+        let security_key = security_key(&Algorithm::SkEd25519, &[&raw]);
         for (key, algorithm) in [
             (&ed25519, Algorithm::Ed25519),
             (&security_key, Algorithm::SkEd25519),
             (&key_of(Suite::Legacy), Algorithm::Rsa { hash: None }),
         ] {
-            assert_eq!(refused(key.key_data(), &algorithm, false), None);
-            let text = refused(key.key_data(), &algorithm, true).unwrap();
+            assert_eq!(refused(key.key_data(), &algorithm, CheckedBy::Layer, false), None);
+            let text = refused(key.key_data(), &algorithm, CheckedBy::Layer, true).unwrap();
             assert!(text.contains(algorithm.as_str()) && text.contains("P-256"), "{text}");
         }
         let rsa = Algorithm::Rsa { hash: Some(HashAlg::Sha512) };
@@ -276,7 +331,9 @@ mod tests {
             [(Suite::FipsV1, Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 }), (Suite::Legacy, rsa)]
         {
             let key = key_of(suite);
-            assert_eq!(refused(key.key_data(), &algorithm, true), None, "{suite}");
+            for checked in [CheckedBy::Library, CheckedBy::Layer] {
+                assert_eq!(refused(key.key_data(), &algorithm, checked, true), None, "{suite}");
+            }
         }
     }
 

@@ -9,9 +9,9 @@
 //!
 //! Who may reach which node is not decided here but behind [`Dial`].
 //!
-//! In FIPS mode keys are exchanged and users let in by [`crate::transport`], and the SSH library speaks inside. In others one limit comes
+//! In FIPS mode keys are exchanged and users let in by [`crate::transport`], and the SSH library speaks inside. In others two limits come
 //! from the library: a certificate that has expired, or a key with no certificate, is refused
-//! without words ("Permission denied (publickey)").
+//! without words ("Permission denied (publickey)"); and so is every security key, whose flags it does not look at.
 
 mod connection;
 mod dial;

@@ -19,6 +19,7 @@ use tracing::{Instrument, Span, debug, debug_span, info};
 use super::dial::{Admits, Dial, JumpConfig, JumpError};
 use super::entering::{Decides, Known, enter};
 use super::factor::Factor;
+use crate::algorithms::CheckedBy;
 use crate::capabilities::{Heard, Sighting, Whose, hear_out, no_common_algorithm};
 use crate::inbound::{Counts, Gate, Inbound, Inbox, Line, Pressure, ToClient, carry};
 use crate::session::Gone;
@@ -90,6 +91,7 @@ pub(super) async fn serve<S: Stream + 'static>(stream: S, settings: Settings) ->
     let gate = if settings.layer.is_some() { Arc::default() } else { Arc::clone(&shared.gate) };
     let line = Line::new(stream, cut.0.clone(), gate);
     let ended = greet(line, settings, Arc::clone(&shared)).await;
+    shared.known.tell_not_tried();
     if shared.known.identity.get().is_none()
         && let Some(offer) = shared.known.offered.offer()
     {
@@ -366,7 +368,8 @@ impl Handler for Client {
         _: &str,
         offer: PublicKeyOffer<'_>,
     ) -> Result<Auth, JumpError> {
-        let may_try = || self.decides().may_try(offer.public_key.key_data(), offer.algorithm);
+        let key = offer.public_key.key_data();
+        let may_try = || self.decides().may_try(key, offer.algorithm, CheckedBy::Library);
         Ok(verdict(self.proven.is_none() && may_try()))
     }
 

@@ -10,11 +10,11 @@ use ssh_key::{Algorithm, Certificate};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
-use tracing::{Span, info, warn};
+use tracing::{Span, debug, info, warn};
 
 use super::dial::{Admits, Dial, JumpError, Refusal};
 use crate::BoxedStream;
-use crate::algorithms::refusal;
+use crate::algorithms::{CheckedBy, refusal};
 use crate::capabilities::{self, Offered, Sighting, Whose};
 use crate::transport::accept::{Authenticator, Farewell, NotIn, Proven, Terms, Verdict, accept};
 use crate::transport::clear::ClearStream;
@@ -27,10 +27,22 @@ pub(super) struct Known {
     pub(super) identity: OnceLock<(Identity, Arc<str>)>,
     /// Why a client that has proven who it is is not served.
     pub(super) sent_away: OnceLock<Refusal>,
+    /// Why the first key was not tried that was not.
+    pub(super) not_tried: OnceLock<String>,
     /// What the client says it can do.
     pub(super) offered: Offered,
     /// Identity proven, or a channel opened or closed.
     pub(super) changed: Notify,
+}
+
+impl Known {
+    /// Tells the log why a key was not tried, where the client has proven who it is by no other.
+    pub(super) fn tell_not_tried(&self) {
+        let is_known = self.identity.get().is_some() || self.sent_away.get().is_some();
+        if let Some(reason) = self.not_tried.get().filter(|_| !is_known) {
+            warn!(%reason, "the client has proven itself by no key; one was not tried");
+        }
+    }
 }
 
 /// Exchanges keys and lets the client in by [`crate::transport`], or tells it why not; `patience` ends at `deadline`. None where the
@@ -73,10 +85,11 @@ impl Decides<'_> {
         self.known.offered.offer().and_then(capabilities::banner)
     }
 
-    pub(super) fn may_try(&self, key: &KeyData, algorithm: &Algorithm) -> bool {
-        let Some(reason) = refusal(key, algorithm) else { return true };
-        // The client may have another key yet.
-        warn!(parent: &self.span, %reason, "key refused");
+    pub(super) fn may_try(&self, key: &KeyData, algorithm: &Algorithm, checked: CheckedBy) -> bool {
+        let Some(reason) = refusal(key, algorithm, checked) else { return true };
+        // The client may have another key yet: agents hold keys for other servers, too.
+        debug!(parent: &self.span, %reason, "key refused");
+        let _ = self.known.not_tried.set(reason);
         false
     }
 
@@ -115,7 +128,12 @@ impl Authenticator for Decides<'_> {
     }
 
     fn offered(&mut self, offer: &Offer) -> bool {
-        self.may_try(&offer.key, &offer.algorithm)
+        self.may_try(&offer.key, &offer.algorithm, CheckedBy::Layer)
+    }
+
+    fn unfit(&mut self, offer: &Offer, reason: &str) {
+        let key_id = offer.certificate.as_ref().map(Certificate::key_id);
+        warn!(parent: &self.span, %reason, key_id, "security key's signature refused");
     }
 
     fn unproven(&mut self, _: &str) -> bool {

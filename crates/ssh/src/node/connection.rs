@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 use russh::Disconnect;
 use russh::server::Config;
-use sallyport_audit::Code;
+use sallyport_audit::{Code, Event};
 use sallyport_sal::HybridKeyExchange;
 use sallyport_sal::uses::{self, Aside};
 use tokio::time::{Instant, timeout};
@@ -56,14 +56,24 @@ pub(super) async fn serve(stream: BoxedStream, shared: Arc<Shared>, manner: Mann
     shared.opening.failed("no_session");
     shared.saw(None);
     if shared.access.get().is_none() && !shared.refused.load(Ordering::Relaxed) {
-        let event = shared.event(Code::SessionRefused);
-        let event = match (shared.no_common.get(), shared.offered.offer()) {
-            (Some(reason), Some(offer)) => event
-                .message(format!("the client cannot talk to this node: {reason}"))
-                .field("client", offer.software.as_str()),
-            _ => event.message("the client presented no certificate of this cluster that is valid now"),
-        };
-        shared.server.sink.emit(event);
+        shared.server.sink.emit(not_in(&shared));
+    }
+}
+
+/// No user was let in: why, as far as it is known.
+fn not_in(shared: &Shared) -> Event {
+    let event = shared.event(Code::SessionRefused);
+    if let (Some(reason), Some(offer)) = (shared.no_common.get(), shared.offered.offer()) {
+        let event = event.message(format!("the client cannot talk to this node: {reason}"));
+        return event.field("client", offer.software.as_str());
+    }
+    let none = "the client presented no certificate of this cluster that is valid now";
+    match shared.not_tried.get() {
+        // It may be of another cluster, and the one for this one has expired.
+        Some((login, reason)) => {
+            event.login(login.as_str()).message(format!("{none}; of its keys one was not tried: {reason}"))
+        }
+        None => event.message(none),
     }
 }
 

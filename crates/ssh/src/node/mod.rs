@@ -10,8 +10,9 @@
 //!
 //! In FIPS mode keys are exchanged and users let in by [`crate::transport`], and the SSH library speaks inside. In others the library
 //! does all of it: it checks a certificate's period by itself and rejects one that is over before the node can say why;
-//! the audit log has `session.refused` for such a connection when it ends. It has no sntrup761, so clients older than
-//! OpenSSH 9.9 get no post-quantum key exchange.
+//! the audit log has `session.refused` for such a connection when it ends. It looks at no flag of a security key's signature and
+//! shows the signature to no code of ours, so that no security key is taken there (`algorithms::refusal`). It has no sntrup761, so
+//! clients older than OpenSSH 9.9 get no post-quantum key exchange.
 
 mod account_directory;
 mod agent;

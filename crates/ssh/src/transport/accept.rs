@@ -71,6 +71,10 @@ pub(crate) trait Authenticator: Send {
     /// Whether a key is tried, before its signature is looked at.
     fn offered(&mut self, offer: &Offer) -> bool;
 
+    /// The client holds this key, which is a security key's, and it did not do what is demanded: why, for the record. The client may
+    /// have another one yet.
+    fn unfit(&mut self, offer: &Offer, reason: &str);
+
     /// Whether a client without a proof is let in.
     fn unproven(&mut self, user: &str) -> bool;
 
@@ -217,5 +221,8 @@ async fn converse(
             return Err(NotIn::Away(words));
         }
         server.answer(matches!(verdict, Verdict::In)).map_err(NotIn::Breach)?;
+        if let Some((offer, reason)) = server.take_unfit() {
+            authenticator.unfit(&offer, &reason);
+        }
     }
 }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use sallyport_ca::CaError;
 use sallyport_ca::keys::{read_certificate, verify_user_signature};
 use ssh_key::public::KeyData;
 use ssh_key::{Algorithm, Certificate, PublicKey};
@@ -103,6 +104,8 @@ pub struct Server {
     most_failures: usize,
     failed: Option<Breach>,
     user: String,
+    /// A security key that signed and did not do what is demanded of it, and what it did not.
+    unfit: Option<(Box<Offer>, String)>,
     /// What the client said at its end.
     farewell: Option<String>,
 }
@@ -121,6 +124,7 @@ impl Server {
             most_failures,
             failed: None,
             user: String::new(),
+            unfit: None,
             farewell: None,
         })
     }
@@ -202,13 +206,25 @@ impl Server {
                     let named = is_signed_by(&signature, offer.algorithm.as_str());
                     let certificate = offer.certificate.as_ref();
                     match verify_user_signature(&offer.key, certificate, &message, &signature) {
-                        Ok(()) if named => server.stage = Stage::Holds(offer),
-                        _ => return server.refuse(),
+                        Ok(()) if named => {
+                            server.stage = Stage::Holds(offer);
+                            return Ok(());
+                        }
+                        Err(error @ CaError::Refused { .. }) => {
+                            server.unfit = Some((offer, error.to_string()));
+                        }
+                        _ => {}
                     }
-                    Ok(())
+                    server.refuse()
                 }
             }
         })
+    }
+
+    /// The security key whose signature was refused last for what the key did not do, such as wait for a touch, and the reason; told once.
+    /// The signature is the key's. Who signed the certificate was not looked at.
+    pub fn take_unfit(&mut self) -> Option<(Box<Offer>, String)> {
+        self.unfit.take()
     }
 
     /// Ends the connection, in words that the client shows its user.

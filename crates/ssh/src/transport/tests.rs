@@ -1,6 +1,7 @@
 //! Both sides of the transport against each other, without a network; and clients that mean ill.
 
 mod sealed;
+mod security_keys;
 
 use std::sync::Arc;
 

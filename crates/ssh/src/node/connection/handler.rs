@@ -13,6 +13,7 @@ use tracing::Instrument;
 use super::login;
 use super::shared::Shared;
 use super::wishes::{Wishes, system_signal};
+use crate::algorithms::CheckedBy;
 use crate::inbound::{Inbound, Inbox, PastWindow};
 use crate::node::backend::{DisplayAsked, Target, TargetError};
 use crate::node::channel;
@@ -193,8 +194,9 @@ impl Handler for Connection {
         user: &str,
         offer: PublicKeyOffer<'_>,
     ) -> Result<Auth, Self::Error> {
-        let key = offer.public_key.key_data();
-        Ok(verdict(self.proven.is_none() && login::may_try(&self.shared, user, key, offer.algorithm)))
+        let key = (offer.public_key.key_data(), offer.algorithm);
+        let may_try = || login::may_try(&self.shared, user, key, CheckedBy::Library);
+        Ok(verdict(self.proven.is_none() && may_try()))
     }
 
     async fn auth_publickey(&mut self, user: &str, _: VerifiedPublicKey<'_>) -> Result<Auth, Self::Error> {

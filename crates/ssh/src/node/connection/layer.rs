@@ -12,6 +12,7 @@ use super::hold::hold;
 use super::login::{self, certified};
 use super::shared::Shared;
 use crate::BoxedStream;
+use crate::algorithms::CheckedBy;
 use crate::inbound::Line;
 use crate::node::opening::Phase;
 use crate::transport::accept::{Authenticator, Farewell, NotIn, Terms, Verdict, accept};
@@ -70,7 +71,11 @@ impl Authenticator for Decides {
     }
 
     fn offered(&mut self, offer: &Offer) -> bool {
-        login::may_try(&self.0, &offer.user, &offer.key, &offer.algorithm)
+        login::may_try(&self.0, &offer.user, (&offer.key, &offer.algorithm), CheckedBy::Layer)
+    }
+
+    fn unfit(&mut self, offer: &Offer, reason: &str) {
+        login::unfit(&self.0, &offer.user, offer.certificate.as_ref(), reason);
     }
 
     fn unproven(&mut self, user: &str) -> bool {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sallyport_access::{FactorDemand, Identity, Login, Principal};
-use sallyport_audit::Code;
+use sallyport_audit::{Code, Event};
 use sallyport_ca::CaError;
 use sallyport_ca::keys::fingerprint;
 use sallyport_session::Evidence;
@@ -14,7 +14,7 @@ use ssh_key::{Algorithm, Certificate};
 use time::OffsetDateTime;
 
 use super::shared::{Access, Granted, Shared};
-use crate::algorithms::refusal;
+use crate::algorithms::{CheckedBy, refusal};
 use crate::capabilities;
 use crate::node::backend::Proof;
 use crate::node::error::EntryRefused;
@@ -27,14 +27,36 @@ pub(super) fn banner(shared: &Shared) -> Option<String> {
     shared.offered.offer().filter(|_| shared.back_end.is_decided_here()).and_then(capabilities::banner)
 }
 
-/// Whether a key that a client offers is tried at all.
-pub(super) fn may_try(shared: &Shared, user: &str, key: &KeyData, algorithm: &Algorithm) -> bool {
-    let Some(reason) = refusal(key, algorithm) else { return true };
-    tracing::info!(%reason, login = user, "refused a key");
-    if shared.back_end.is_decided_here() {
-        shared.refused(shared.event(Code::SessionRefused).login(user).message(reason));
-    }
+/// Whether a key that a client offers is tried at all. Why not is on record where no other key lets the client in: agents hold keys for
+/// other servers, too.
+pub(super) fn may_try(
+    shared: &Shared,
+    user: &str,
+    (key, algorithm): (&KeyData, &Algorithm),
+    checked: CheckedBy,
+) -> bool {
+    let Some(reason) = refusal(key, algorithm, checked) else { return true };
+    tracing::debug!(%reason, login = user, "refused a key");
+    let _ = shared.not_tried.set((user.to_owned(), reason));
     false
+}
+
+/// A client has signed by a security key that did not do what is demanded of it. Who signed the certificate was not looked at.
+pub(super) fn unfit(shared: &Shared, user: &str, certificate: Option<&Certificate>, reason: &str) {
+    tracing::info!(%reason, login = user, "refused a security key's signature");
+    if !shared.back_end.is_decided_here() {
+        return;
+    }
+    let event = shared.event(Code::SessionRefused).login(user).message(reason);
+    shared.refused(match certificate {
+        Some(certificate) => named(event, certificate),
+        None => event,
+    });
+}
+
+/// What an event says of a certificate that is not believed.
+fn named(event: Event, certificate: &Certificate) -> Event {
+    event.field("key_id", certificate.key_id()).field("ca", fingerprint(certificate.signature_key()))
 }
 
 /// Whether a client is let in that holds the key of `certificate`.
@@ -66,13 +88,8 @@ async fn authorise(shared: &Shared, user: &str, certificate: &Certificate) -> Re
     let identity = match directory.trust().verify_user_ssh(certificate, now) {
         Ok(identity) => identity,
         Err(error) => {
-            let event = shared
-                .event(Code::SessionRefused)
-                .message(error.to_string())
-                .login(user)
-                .field("key_id", certificate.key_id())
-                .field("ca", fingerprint(certificate.signature_key()));
-            shared.refused(event);
+            let event = shared.event(Code::SessionRefused).message(error.to_string()).login(user);
+            shared.refused(named(event, certificate));
             return Err(error);
         }
     };

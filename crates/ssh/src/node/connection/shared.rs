@@ -77,6 +77,8 @@ pub(in crate::node) struct Shared {
     pub(super) offered: Offered,
     /// Why the key exchange failed, when it was for want of an algorithm in common.
     pub(super) no_common: OnceLock<String>,
+    /// The login that the client wanted by the first key that was not tried, and why it was not.
+    pub(super) not_tried: OnceLock<(String, String)>,
     known: AtomicBool,
     pub(in crate::node) pressure: Arc<Pressure>,
     live: Mutex<Vec<Weak<Live>>>,
@@ -126,6 +128,7 @@ impl Shared {
             access: OnceLock::new(),
             offered: Offered::default(),
             no_common: OnceLock::new(),
+            not_tried: OnceLock::new(),
             known: AtomicBool::new(false),
             pressure: Arc::default(),
             live: Mutex::default(),

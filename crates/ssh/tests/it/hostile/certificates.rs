@@ -15,18 +15,20 @@ use crate::world::{World, transport};
 
 /// The fields of an Ed25519 certificate (PROTOCOL.certkeys), to be changed one by one.
 #[derive(Clone)]
-struct Fields {
+pub(super) struct Fields {
     algorithm: Vec<u8>,
     nonce: Vec<u8>,
     key: Vec<u8>,
+    /// Of a security key's certificate alone.
+    application: Option<Vec<u8>>,
     serial: [u8; 8],
     kind: u32,
     id: Vec<u8>,
     principals: Vec<u8>,
     after: u64,
     before: u64,
-    critical: Vec<u8>,
-    extensions: Vec<u8>,
+    pub(super) critical: Vec<u8>,
+    pub(super) extensions: Vec<u8>,
     reserved: Vec<u8>,
     issuer: Vec<u8>,
 }
@@ -38,13 +40,16 @@ fn fixed<const N: usize>(from: &mut &[u8]) -> [u8; N] {
 }
 
 impl Fields {
-    fn of(blob: &[u8]) -> Self {
+    pub(super) fn of(blob: &[u8]) -> Self {
         let mut rest = blob;
         let rest = &mut rest;
+        let algorithm = take_string(rest).to_vec();
+        let is_security_keys = algorithm.starts_with(b"sk-");
         Self {
-            algorithm: take_string(rest).to_vec(),
+            algorithm,
             nonce: take_string(rest).to_vec(),
             key: take_string(rest).to_vec(),
+            application: is_security_keys.then(|| take_string(rest).to_vec()),
             serial: fixed(rest),
             kind: u32::from_be_bytes(fixed(rest)),
             id: take_string(rest).to_vec(),
@@ -59,10 +64,12 @@ impl Fields {
     }
 
     fn body(&self) -> Vec<u8> {
-        Packet(Vec::new())
-            .string(&self.algorithm)
-            .string(&self.nonce)
-            .string(&self.key)
+        let begun = Packet(Vec::new()).string(&self.algorithm).string(&self.nonce).string(&self.key);
+        let keyed = match &self.application {
+            Some(application) => begun.string(application),
+            None => begun,
+        };
+        keyed
             .raw(&self.serial)
             .number(self.kind)
             .string(&self.id)
@@ -76,7 +83,7 @@ impl Fields {
             .0
     }
 
-    fn signed(&self, by: &dyn Signer) -> Vec<u8> {
+    pub(super) fn signed(&self, by: &dyn Signer) -> Vec<u8> {
         let body = self.body();
         let signature = ssh_signature(by, &body).unwrap();
         Packet(body).string(signature).0
@@ -213,7 +220,7 @@ async fn no_malformed_certificate_opens(face: Face) {
 }
 
 /// What the user authority signs with.
-fn user_signer(world: &World) -> Arc<dyn Signer> {
+pub(super) fn user_signer(world: &World) -> Arc<dyn Signer> {
     let custody = SealedCustody::new(Arc::new(SealingKey::open(&world.path("sealing.key")).unwrap()));
     let line = blob(world.user_ca.ssh().unwrap().public_line());
     let is_ours = |signer: &Arc<dyn Signer>| {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sallyport_access::Identity;
 use sallyport_ca::Trust;
-use sallyport_ssh::BoxedStream;
 use sallyport_ssh::jump::{Dial, Jump, JumpConfig, Refusal};
 use sallyport_ssh::node::Directory;
+use sallyport_ssh::{BoxedStream, TransportBy};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
@@ -136,19 +136,28 @@ pub(crate) struct Target {
 impl Target {
     /// A server that lets clients stay unknown for so long.
     pub(crate) async fn new(face: Face, login_timeout: Duration) -> Self {
-        let world = World::with("", |config| config.login_timeout = login_timeout).await;
+        Self::by(face, login_timeout, transport()).await
+    }
+
+    /// The same with exactly this transport, of the node and of the proxy.
+    pub(crate) async fn by(face: Face, login_timeout: Duration, transport: TransportBy) -> Self {
+        let world = World::with("", |config| {
+            config.login_timeout = login_timeout;
+            config.transport = transport;
+        })
+        .await;
         let mut target = Self { face, address: world.address, world, jump: None };
         if face == Face::Proxy {
-            target.before_the_node(login_timeout).await;
+            target.before_the_node(login_timeout, transport).await;
         }
         target
     }
 
-    async fn before_the_node(&mut self, auth_timeout: Duration) {
+    async fn before_the_node(&mut self, auth_timeout: Duration, transport: TransportBy) {
         let world = &self.world;
         world.issue_host_key("proxy");
         let read = |name: &str| std::fs::read_to_string(world.path(name)).unwrap();
-        let config = JumpConfig { auth_timeout, transport: transport(), ..JumpConfig::default() };
+        let config = JumpConfig { auth_timeout, transport, ..JumpConfig::default() };
         let dial = Arc::new(Nodes { cluster: world.cluster.clone(), node: world.address });
         let jump = Arc::new(Jump::new(config, &read("proxy"), &read("proxy-cert.pub"), dial).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -14,6 +14,7 @@ mod face;
 pub(crate) mod files;
 mod floods;
 pub(crate) mod raw;
+mod security_keys;
 
 use sallyport_ca::keys::SshKeyPair;
 use sallyport_sal::{KeyAlgorithm, MemoryKey};

@@ -24,6 +24,7 @@ pub(crate) mod message {
     pub(crate) const USERAUTH_REQUEST: u8 = 50;
     pub(crate) const USERAUTH_FAILURE: u8 = 51;
     pub(crate) const USERAUTH_SUCCESS: u8 = 52;
+    pub(crate) const USERAUTH_PK_OK: u8 = 60;
     pub(crate) const GLOBAL_REQUEST: u8 = 80;
     pub(crate) const REQUEST_SUCCESS: u8 = 81;
     pub(crate) const REQUEST_FAILURE: u8 = 82;
@@ -227,22 +228,44 @@ impl Raw {
         key: &SshKeyPair,
         certificate: &[u8],
     ) -> io::Result<u8> {
-        let algorithm = "ssh-ed25519-cert-v01@openssh.com";
-        let request = Packet::new(message::USERAUTH_REQUEST)
-            .string(login)
-            .string("ssh-connection")
-            .string("publickey")
-            .byte(1)
-            .string(algorithm)
-            .string(certificate);
-        let signed = [string(&self.session), request.0.clone()].concat();
-        let signature = key.signer().sign(&signed).unwrap();
-        let signature = [string(b"ssh-ed25519"), string(&signature)].concat();
+        self.prove(login, "ssh-ed25519-cert-v01@openssh.com", certificate, |signed| {
+            [string(b"ssh-ed25519"), string(&key.signer().sign(signed).unwrap())].concat()
+        })
+    }
+
+    /// Tries a key or certificate of any algorithm, with what `sign` makes of the request, and gives the answer: success or failure.
+    pub(crate) fn prove(
+        &mut self,
+        login: &str,
+        algorithm: &str,
+        key: &[u8],
+        sign: impl FnOnce(&[u8]) -> Vec<u8>,
+    ) -> io::Result<u8> {
+        let request = Self::request(login, algorithm, key, 1);
+        let signature = sign(&[string(&self.session), request.0.clone()].concat());
         self.send(&request.string(signature))?;
+        self.answer()
+    }
+
+    /// Asks whether a key or certificate would do (RFC 4252 §7), and gives the answer: that it would, or failure.
+    pub(crate) fn would_do(&mut self, login: &str, algorithm: &str, key: &[u8]) -> io::Result<u8> {
+        self.send(&Self::request(login, algorithm, key, 0))?;
+        self.answer()
+    }
+
+    fn request(login: &str, algorithm: &str, key: &[u8], is_signed: u8) -> Packet {
+        let request = Packet::new(message::USERAUTH_REQUEST).string(login).string("ssh-connection");
+        request.string("publickey").byte(is_signed).string(algorithm).string(key)
+    }
+
+    fn answer(&mut self) -> io::Result<u8> {
         loop {
-            let answer = self.receive()?;
-            if matches!(answer[0], message::USERAUTH_FAILURE | message::USERAUTH_SUCCESS) {
-                return Ok(answer[0]);
+            let answer = self.receive()?[0];
+            if matches!(
+                answer,
+                message::USERAUTH_FAILURE | message::USERAUTH_SUCCESS | message::USERAUTH_PK_OK
+            ) {
+                return Ok(answer);
             }
         }
     }
