@@ -130,7 +130,7 @@ pub(crate) fn playbook(
 
 #[test]
 fn a_playbook_runs_over_more_nodes_than_it_has_forks() {
-    runs_over(Scale { nodes: 8, forks: 4, few: 2 });
+    runs_over(Scale { nodes: 5, forks: 3, few: 2 });
 }
 
 #[test]

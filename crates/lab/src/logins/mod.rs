@@ -24,6 +24,8 @@ use sallyport_bench::statistics::Samples;
 use sallyport_ssh::client::{Output, SessionRequest};
 use sallyport_testing::{Extras, NODE, Sites, Testbed};
 
+use tokio::runtime::Runtime;
+
 use self::press::{Pressed, Pressure, press};
 use self::stage::{Size, Stage};
 use self::ways::Way;
@@ -34,6 +36,8 @@ use crate::sessions::{Dial, Login};
 const WAYS: &[Way] = &[Way::Password, Way::Passkey, Way::SingleSignOn, Way::SessionCertificate, Way::Renewal];
 /// Before each is measured: what is made once is made, and counts of the minute are of another one.
 const WARM_UP: Duration = Duration::from_millis(300);
+/// The lab's own part of the logins gives way to what is measured: elsewhere it is on machines of its own.
+const CROWD_PRIORITY: i32 = 19;
 /// Wrong passwords at a time while sessions connect.
 const FLOOD: usize = 1000;
 /// The bounds of the authority, in calls of a minute.
@@ -101,9 +105,7 @@ pub fn run(
         node: NODE,
         login: testbed.login.clone(),
     })?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
-        LabError::Failed { what: "starting the asynchronous runtime".to_owned(), said: error.to_string() }
-    })?;
+    let (runtime, crowd) = (runtime(None)?, runtime(Some(CROWD_PRIORITY))?);
     let mut csv = Csv::create(settings.csv.as_deref(), "kind,what,number,value")?;
     let size = settings.size();
     talk.say(format!(
@@ -112,7 +114,7 @@ pub fn run(
         size.addresses,
         size.proxies
     ));
-    let stage = Arc::new(runtime.block_on(Stage::set(&testbed, size))?);
+    let stage = Arc::new(crowd.block_on(Stage::set(&testbed, size))?);
     let watch = Watch::begin();
     let (mut rows, mut aims, mut parts) = (Vec::new(), Vec::new(), Vec::new());
     for way in WAYS {
@@ -120,7 +122,7 @@ pub fn run(
             break;
         }
         talk.say(format!("logins by {}, {} at a time", way.name(), settings.at_once));
-        let cost = runtime.block_on(cost_of(&testbed, &stage, *way, settings, talk))?;
+        let cost = crowd.block_on(cost_of(&testbed, &stage, *way, settings, talk))?;
         cost.to_csv(*way, &mut csv)?;
         let most = match way {
             Way::Passkey => Some(PASSKEY_MILLISECONDS),
@@ -149,7 +151,24 @@ pub fn run(
     sessions.report(settings, &mut rows, &mut aims);
     let conditions = conditions(&testbed, settings, size);
     runtime.shutdown_background();
+    crowd.shutdown_background();
     Ok(Report { conditions, rows, aims, notes: parts, ..Report::of("logins", &watch, talk) })
+}
+
+/// Threads for tasks, of another priority if one is given.
+fn runtime(priority: Option<i32>) -> Result<Runtime, LabError> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    // On Linux a priority belongs to a thread. Where it is not to be had, the crowd takes processors from what is measured.
+    #[cfg(target_os = "linux")]
+    if let Some(priority) = priority {
+        builder.on_thread_start(move || {
+            let _ = rustix::process::setpriority_process(None, priority);
+        });
+    }
+    builder.enable_all().build().map_err(|error| LabError::Failed {
+        what: "starting the asynchronous runtime".to_owned(),
+        said: error.to_string(),
+    })
 }
 
 fn conditions(testbed: &Testbed, settings: &Settings, size: Size) -> Vec<String> {
@@ -168,7 +187,8 @@ fn conditions(testbed: &Testbed, settings: &Settings, size: Size) -> Vec<String>
     );
     conditions.push(format!(
         "sessions: from nothing to the exit status of true, one after another, in turns without logins, beside {} passkey logins a \
-         second, and beside {FLOOD} wrong passwords at a time; everything on this machine's processors, the lab too",
+         second, and beside {FLOOD} wrong passwords at a time; everything on this machine's processors, the lab's part of the logins at the \
+         lowest priority, since it is elsewhere otherwise",
         settings.rate
     ));
     conditions

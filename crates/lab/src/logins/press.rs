@@ -67,9 +67,9 @@ pub(super) async fn until(
     let every = pressure.rate.map(|rate| Duration::from_secs_f64(1.0 / rate.max(0.01)));
     let mut workers = JoinSet::new();
     for _ in 0..pressure.at_once {
-        let (stage, turns, way) = (Arc::clone(stage), Arc::clone(&turns), pressure.way);
+        let (crowded, turns, way) = (Arc::clone(stage), Arc::clone(&turns), pressure.way);
         let mut stopped = stopped.clone();
-        workers.spawn(async move {
+        let worker = async move {
             let (mut times, mut busy) = (Vec::new(), 0);
             loop {
                 if let Some(every) = every {
@@ -81,7 +81,7 @@ pub(super) async fn until(
                 if Instant::now() >= end || *stopped.borrow() {
                     return Ok::<_, LabError>((times, busy));
                 }
-                match once(&stage, way).await? {
+                match once(&crowded, way).await? {
                     Some(took) => times.push(took.as_secs_f64() * 1e3),
                     None => {
                         busy += 1;
@@ -91,7 +91,8 @@ pub(super) async fn until(
                     }
                 }
             }
-        });
+        };
+        workers.spawn_on(worker, &stage.crowd);
     }
     let mut pressed = Pressed::default();
     while let Some(done) = workers.join_next().await {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hyper_util::rt::TokioIo;
-use parking_lot::Mutex;
 use sallyport_access::{ClusterName, HostRole};
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_ca::{Trust, TrustBundle};
@@ -19,6 +18,7 @@ use sallyport_wire::v1::web_client::WebClient;
 use sallyport_wire::{alpn, v1};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, UnixStream};
+use tokio::runtime::Handle;
 use tokio::sync::Mutex as TurnMutex;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
@@ -104,6 +104,8 @@ impl<T> InTurn<T> {
 
 /// Everything that logins need.
 pub(super) struct Stage {
+    /// The runtime that it was made on, and that makes its logins.
+    pub(super) crowd: Handle,
     pub(super) programs: InTurn<Program>,
     /// Where wrong passwords come from.
     pub(super) attackers: InTurn<Program>,
@@ -125,15 +127,17 @@ fn answered(what: &'static str) -> impl Fn(tonic::Status) -> LabError {
     move |status| LabError::Failed { what: what.to_owned(), said: status.message().to_owned() }
 }
 
-/// A channel of gRPC over a connection that was made.
-async fn channel_over<S>(stream: S) -> Result<Channel, LabError>
+/// A channel of gRPC over connections that `dial` makes: the first now, and another where the authority ends one, as it does
+/// after a while with those of programs that have no certificate.
+async fn channel_by<D, F, S>(dial: D) -> Result<Channel, LabError>
 where
+    D: Fn() -> F + Send + 'static,
+    F: Future<Output = std::io::Result<S>> + Send + 'static,
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let stream = Mutex::new(Some(stream));
     let connect = tower::service_fn(move |_| {
-        let taken = stream.lock().take();
-        async move { taken.map(TokioIo::new).ok_or_else(|| std::io::Error::other("the connection was lost")) }
+        let dialled = dial();
+        async move { dialled.await.map(TokioIo::new) }
     });
     Endpoint::from_static("http://lab.invalid")
         .connect_with_connector(connect)
@@ -154,14 +158,18 @@ struct Authority {
 
 impl Authority {
     async fn connect(&self, from: Ipv4Addr, config: ClientConfig, name: &str) -> Result<Channel, LabError> {
-        let socket = TcpSocket::new_v4().map_err(LabError::of_connection)?;
-        socket.bind(SocketAddr::from((from, 0))).map_err(LabError::of_connection)?;
-        socket.set_nodelay(true).map_err(LabError::of_connection)?;
-        let tcp = socket.connect(self.at).await.map_err(LabError::of_connection)?;
         let name = ServerName::try_from(name.to_owned()).map_err(LabError::of_connection)?;
-        let tls =
-            TlsConnector::from(Arc::new(config)).connect(name, tcp).await.map_err(LabError::of_connection)?;
-        channel_over(tls).await
+        let (at, connector) = (self.at, TlsConnector::from(Arc::new(config)));
+        channel_by(move || {
+            let (name, connector) = (name.clone(), connector.clone());
+            async move {
+                let socket = TcpSocket::new_v4()?;
+                socket.bind(SocketAddr::from((from, 0)))?;
+                socket.set_nodelay(true)?;
+                connector.connect(name, socket.connect(at).await?).await
+            }
+        })
+        .await
     }
 
     /// As a program that has no certificate yet.
@@ -234,9 +242,7 @@ impl Stage {
             pin: cluster.pin().to_owned(),
         };
         let socket = cluster.authority_directory().join("admin.sock");
-        let mut admin = AdminClient::new(
-            channel_over(UnixStream::connect(socket).await.map_err(LabError::of_connection)?).await?,
-        );
+        let mut admin = AdminClient::new(channel_by(move || UnixStream::connect(socket.clone())).await?);
         let mut proxies = Vec::new();
         for number in 0..size.proxies {
             let asked = v1::CreateTokenRequest { role: "proxy".to_owned(), ..Default::default() };
@@ -284,6 +290,7 @@ impl Stage {
             proven.push(Proven { channel, request });
         }
         Ok(Self {
+            crowd: Handle::current(),
             programs,
             proven: InTurn::of(proven)?,
             attackers: InTurn::of(attackers)?,

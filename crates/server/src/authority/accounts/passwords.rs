@@ -22,13 +22,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Shortest and longest password. Length is what counts (NIST SP 800-63B §5.1.1.2).
 pub(crate) const LENGTHS: std::ops::RangeInclusive<usize> = 10..=1024;
 
-/// Hashes at a time.
+/// Hashes at a time: on half of the processors, so that under a flood of passwords the other half answers everything else.
 pub(crate) fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS)
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    processors.div_ceil(2).min(MOST_THREADS)
 }
 
-/// Hashes on threads of their own, as many as the machine has processors and 16 at the most. They have the priority of all others: with a
-/// tenth of their weight, a login beside other programs' work waited for longer than [`PATIENCE`].
+/// Hashes on threads of their own, half as many as the machine has processors and 16 at the most. They have the priority of all others:
+/// with a tenth of their weight, a login beside other programs' work waited for longer than [`PATIENCE`].
 #[derive(Debug)]
 pub(crate) struct Pool {
     workers: Workers,

@@ -61,6 +61,8 @@ use tracing::Instrument;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 /// A connection without a certificate is not kept for longer.
 const ANONYMOUS_TIMEOUT: Duration = Duration::from_secs(180);
+/// Its last call ends within this: longer than programs wait in one call for what is proven at a page.
+const LAST_CALL: Duration = Duration::from_secs(35);
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// Streams that one connection may have open.
 const STREAMS: u32 = 256;
@@ -147,17 +149,17 @@ pub(crate) async fn tls(api: &Arc<Api>, io: BoxIo, peer: PeerInfo) {
         Caller::Certified { .. } | Caller::Behind { .. } | Caller::LocalAdmin => None,
     };
     let whose = caller.identity().map_or(stranger, |identity| Whose::User(identity.display_name()));
-    let served = http(api, Box::new(stream), caller, offer(whose));
-    match limit {
-        Some(limit) => {
-            let _ = tokio::time::timeout(limit, served).await;
-        }
-        None => served.await,
-    }
+    http(api, Box::new(stream), caller, offer(whose), limit).await;
 }
 
 /// Serves the API on a connection. What is generated for it is large, so that streams of every kind come boxed.
-async fn http(api: &Arc<Api>, io: BoxIo, caller: Caller, offer: Option<ClientOffer>) {
+async fn http(
+    api: &Arc<Api>,
+    io: BoxIo,
+    caller: Caller,
+    offer: Option<ClientOffer>,
+    longest: Option<Duration>,
+) {
     let limit = MESSAGE_BYTES;
     let short = 64 * 1024;
     // A body, and what comes with it.
@@ -239,6 +241,12 @@ async fn http(api: &Arc<Api>, io: BoxIo, caller: Caller, offer: Option<ClientOff
         .max_header_list_size(16 * 1024);
     let connection = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(router));
     tokio::pin!(connection);
+    let lifetime = async {
+        match longest {
+            Some(longest) => tokio::time::sleep(longest).await,
+            None => std::future::pending::<()>().await,
+        }
+    };
     tokio::select! {
         ended = connection.as_mut() => {
             if let Err(error) = ended {
@@ -253,6 +261,11 @@ async fn http(api: &Arc<Api>, io: BoxIo, caller: Caller, offer: Option<ClientOff
         () = api.stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
             let _ = tokio::time::timeout(Duration::from_secs(2), connection).await;
+        }
+        // What is being answered is answered, and the client's next call goes by a connection of its own.
+        () = lifetime => {
+            connection.as_mut().graceful_shutdown();
+            let _ = tokio::time::timeout(LAST_CALL, connection).await;
         }
     }
 }
@@ -364,7 +377,7 @@ pub(crate) async fn admin_socket(api: &Arc<Api>, path: &Path) -> Result<(), Serv
         let api = Arc::clone(api);
         let tasks = api.tasks.clone();
         tasks.spawn(async move {
-            http(&api, Box::new(stream), Caller::LocalAdmin, None).await;
+            http(&api, Box::new(stream), Caller::LocalAdmin, None, None).await;
             drop(place);
         });
     }
