@@ -128,8 +128,7 @@ test('a login that was not asked for is refused for good', async () => {
   const visit = await rig.visit('/login#loopback-16');
   await visit.press(text.login.refuse);
   await visit.heading(text.refused.title);
-  const focused = await visit.page.evaluate(() => document.activeElement?.tagName);
-  assert.equal(focused, 'H1', 'the keyboard and a reader continue at what is new');
+  await visit.atHeading();
   await visit.page.reload();
   await visit.heading(text.refused.title);
   await visit.close();
@@ -250,27 +249,121 @@ test('everything can be done by keyboard alone, and the focus is seen', async ()
   const visit = await rig.visit('/login#headless-28');
   await (await visit.authenticator()).holds();
   await visit.heading('Log in to harbour');
-  const { keyboard } = visit.page;
-  const order: string[] = [];
-  const focused = (): Promise<[string, boolean]> =>
-    visit.page.evaluate(() => {
-      const element = document.activeElement as HTMLElement;
-      const label = (element as HTMLInputElement).labels?.[0]?.textContent ?? element.textContent ?? '';
-      return [label.trim(), getComputedStyle(element).outlineStyle !== 'none'];
-    });
-  for (let step = 0; step < 4; step += 1) {
-    await keyboard.press('Tab');
-    const [label, seen] = await focused();
-    assert.ok(seen, `${label} shows no focus`);
-    order.push(label);
-  }
-  assert.deepEqual(order, [text.login.code, passkey, text.login.password, text.login.refuse]);
-  for (let step = 0; step < 3; step += 1) await keyboard.press('Shift+Tab');
-  await keyboard.type(CODE);
-  await keyboard.press('Tab');
-  await keyboard.press('Enter');
+  assert.deepEqual(await visit.tab(4), [text.login.code, passkey, text.login.password, text.login.refuse]);
+  await visit.back(3);
+  await visit.page.keyboard.type(CODE);
+  await visit.page.keyboard.press('Tab');
+  await visit.page.keyboard.press('Enter');
   await visit.heading(text.login.done);
+  await visit.atHeading();
   await visit.close();
+});
+
+test('an approval is given and refused by keyboard alone', async () => {
+  const byPasskey = await rig.visit('/approve#approve-29');
+  await (await byPasskey.authenticator()).holds();
+  await byPasskey.heading(/Confirm/);
+  const order = [text.login.code, text.approve.passkey, text.approve.otpChoice, text.approve.refuse];
+  assert.deepEqual(await byPasskey.tab(4), order);
+  await byPasskey.back(3);
+  await byPasskey.page.keyboard.type(CODE);
+  assert.deepEqual(await byPasskey.tab(1), [text.approve.passkey]);
+  await byPasskey.page.keyboard.press('Enter');
+  await byPasskey.heading(text.approve.done);
+  await byPasskey.atHeading();
+  await byPasskey.close();
+
+  const byCode = await rig.visit('/approve#onlyotp-29');
+  await byCode.heading(/Confirm/);
+  assert.deepEqual(await byCode.tab(1), [text.login.code]);
+  await byCode.page.keyboard.type(CODE);
+  assert.deepEqual(await byCode.tab(3), [text.approve.otp, text.approve.submit, text.approve.refuse]);
+  await byCode.back(2);
+  await byCode.page.keyboard.type(OTP);
+  await byCode.page.keyboard.press('Enter');
+  await byCode.heading(text.approve.done);
+  await byCode.close();
+
+  const refused = await rig.visit('/approve#onlyotp-30');
+  await refused.heading(/Confirm/);
+  assert.equal((await refused.tab(4)).at(-1), text.approve.refuse);
+  await refused.page.keyboard.press('Enter');
+  await refused.heading(text.refused.title);
+  await refused.atHeading();
+  await refused.close();
+});
+
+test('a passkey is made by keyboard alone', async () => {
+  const visit = await rig.visit('/enrol#enrol-31');
+  const authenticator = await visit.authenticator();
+  await visit.heading(text.enrol.title);
+  assert.deepEqual(await visit.tab(3), [text.login.code, text.enrol.submit, text.enrol.refuse]);
+  // Sent without the code, the form puts the keyboard on the field that wants it.
+  await visit.back(1);
+  await visit.page.keyboard.press('Enter');
+  await visit.page.getByText(text.errors.codeMissing).waitFor();
+  const code = visit.page.getByLabel(text.login.code);
+  assert.ok(await code.evaluate((field) => field === document.activeElement), 'the keyboard is on the field');
+  await visit.page.keyboard.type(CODE);
+  await visit.page.keyboard.press('Enter');
+  await visit.heading(text.enrol.done);
+  await visit.atHeading();
+  assert.equal(await authenticator.credentials(), 1);
+  await visit.close();
+});
+
+test('an invitation is accepted by keyboard alone, and so is the command that comes of it', async () => {
+  const visit = await rig.visit(`/invite/invitation-32#sha256:${'0'.repeat(64)}`);
+  await visit.authenticator();
+  await visit.heading('Welcome to harbour');
+  const order = [text.invite.name, text.invite.submit, text.invite.passwordTitle, text.copy];
+  assert.deepEqual(await visit.tab(4), order);
+  await visit.back(3);
+  await visit.page.keyboard.type('blue key');
+  await visit.page.keyboard.press('Enter');
+  await visit.heading('The account of alice is ready');
+  await visit.atHeading();
+  assert.deepEqual(await visit.tab(2), [text.front.steps, text.copy]);
+  await visit.close();
+});
+
+test('a login by single sign-on is gone through by keyboard alone, there and back', async () => {
+  const visit = await rig.visit('/login#onlysso-33');
+  // The program gives the browser nothing to show at first, so that the page of the return stays.
+  let given = false;
+  await visit.page.route(
+    (url) => url.href.startsWith(rig.mock.callback),
+    async (route) => {
+      const shows = given;
+      given = true;
+      await (shows ? route.continue() : route.fulfill({ status: 204 }));
+    },
+  );
+  await visit.heading('Log in to harbour');
+  assert.deepEqual(await visit.tab(2), [text.login.sso('Corporate login'), text.login.refuse]);
+  await visit.back(1);
+  await visit.page.keyboard.press('Enter');
+  await visit.heading(text.login.returning);
+  await visit.atHeading();
+  assert.deepEqual(await visit.tab(1), [text.login.returningLink]);
+  await visit.page.keyboard.press('Enter');
+  await back(visit);
+  await visit.close();
+
+  // What ends at the page itself, well or not, has nothing to press, and is read from its heading on.
+  const first = await rig.visit('/approve#first-33');
+  await first.heading(/Confirm/);
+  assert.deepEqual(await first.tab(1), [text.login.code]);
+  await first.page.keyboard.type(CODE);
+  assert.deepEqual(await first.tab(1), [text.login.sso('Corporate login')]);
+  await first.page.keyboard.press('Enter');
+  await first.heading(text.returned.done);
+  await first.atHeading();
+  await first.close();
+  const trouble = await rig.visit('/web/sso/callback/corp?state=onlysso-34&code=the-code');
+  await trouble.heading(text.returned.trouble);
+  await trouble.atHeading();
+  await trouble.close();
 });
 
 test('a login by single sign-on goes to the provider in the same tab, and comes back to the program', async () => {

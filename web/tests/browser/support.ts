@@ -16,7 +16,7 @@ const LOOKS = [
   { scheme: 'light', width: 1100 },
   { scheme: 'dark', width: 1100 },
   { scheme: 'light', width: 320 },
-  ...(PICTURES ? [{ scheme: 'dark', width: 320 } as const] : []),
+  { scheme: 'dark', width: 320 },
 ] as const;
 
 export class Rig {
@@ -95,12 +95,38 @@ export class Visit {
     await this.page.getByRole('button', { name, exact: true }).click();
   }
 
+  /** Goes on by the Tab key, so many times. Gives what the keyboard comes to, each of which shows that it does. */
+  async tab(times: number): Promise<string[]> {
+    const order: string[] = [];
+    for (let step = 0; step < times; step += 1) {
+      await this.page.keyboard.press('Tab');
+      const [name, shown] = await this.page.evaluate((): [string, boolean] => {
+        const element = document.activeElement as HTMLElement;
+        const label = (element as HTMLInputElement).labels?.[0]?.textContent ?? element.getAttribute('aria-label');
+        return [(label ?? element.textContent ?? '').trim(), getComputedStyle(element).outlineStyle !== 'none'];
+      });
+      assert.ok(shown, `${name} shows no focus`);
+      order.push(name);
+    }
+    return order;
+  }
+
+  /** Goes back by the keyboard, so many times. */
+  async back(times: number): Promise<void> {
+    for (let step = 0; step < times; step += 1) await this.page.keyboard.press('Shift+Tab');
+  }
+
+  /** The keyboard, and a reader, are at the page's heading. */
+  async atHeading(): Promise<void> {
+    assert.equal(await this.page.evaluate(() => document.activeElement?.tagName), 'H1');
+  }
+
   /** Waits for an alert with these words. */
   async alert(words: string | RegExp): Promise<void> {
     await this.page.getByRole('alert').filter({ hasText: words }).waitFor();
   }
 
-  /** WCAG 2.2 AA as far as a program can tell, and nothing to scroll sideways: light, dark, and on a narrow screen. */
+  /** WCAG 2.2 AA as far as a program can tell, and nothing to scroll sideways: light and dark, on a desktop and on a narrow screen. */
   async sound(name: string): Promise<void> {
     await this.page.evaluate(axe.source);
     for (const { scheme, width } of LOOKS) {
