@@ -18,7 +18,7 @@ use crate::support::{Cluster, PROGRAM, User, me, ok, refused, stderr, stdout, wa
 
 /// Both programs: they tell the test how they were called, and do what it answers. A PIN is asked for at the terminal.
 const PROGRAMS: &str = r#"#!/usr/bin/python3
-import json, os, signal, socket, sys, termios
+import json, os, resource, signal, socket, sys, termios
 program = os.path.basename(sys.argv[0])
 question = "" if program == "fido2-token" else sys.stdin.read()
 pin = None
@@ -37,6 +37,9 @@ test.sendall(json.dumps([program, sys.argv[1:], question, pin]).encode() + b"\n"
 said = json.loads(test.makefile().readline())
 if said is None:
     signal.pause()
+if said["err"].startswith("signal "):
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.kill(os.getpid(), int(said["err"].split()[1]))
 sys.stdout.write(said["out"])
 if said["err"]:
     sys.exit("%s: %s" % (program, said["err"]))
@@ -83,6 +86,8 @@ enum Touch {
     Never,
     /// The program fails with this.
     Fails(&'static str),
+    /// The program dies of this signal, as where it has a fault.
+    Dies(i32),
     /// What it signs is for another relying party.
     Elsewhere,
     /// A thief has the program give what was signed before.
@@ -146,6 +151,7 @@ impl State {
         let (data, signature) = match self.touch {
             Touch::Never => return None,
             Touch::Fails(name) => return failed(name),
+            Touch::Dies(signal) => return Some((String::new(), format!("signal {signal}"))),
             Touch::Replayed => self.last.clone().unwrap(),
             Touch::Touched | Touch::Elsewhere => {
                 self.key.assertion(signed_for, &BASE64.decode(hash.as_bytes()).unwrap())
@@ -310,6 +316,10 @@ fn a_security_key_logs_in_at_the_terminal_without_a_browser() {
     let wanted = format!("are for https://{}, and you log in at {}", address(&cluster), cluster.proxy());
     assert!(said.contains(&wanted), "{said}");
     key.is(|key| assert_eq!(key.calls.len(), 2));
+    // The login that was begun for it is over, and takes no place of another.
+    cluster.wait_event("user.challenge_refused", |event| {
+        event["message"] == "given up by the program that began it"
+    });
 
     // Which key.
     key.is(|key| key.plugged_in = vec!["/dev/hidraw5", "/dev/hidraw7"]);
@@ -341,6 +351,8 @@ fn a_security_key_logs_in_at_the_terminal_without_a_browser() {
             "fido2-assert says: fido_dev_get_assert: FIDO_ERR_RX",
             "",
         ),
+        (|key| key.touch = Touch::Dies(6), "cannot run fido2-assert: killed by signal 6", "fido2-token -L"),
+        (|key| key.touch = Touch::Dies(11), "cannot run fido2-assert: killed by signal 11", "--browser"),
     ] {
         key.is(|key| {
             key.plugged_in = vec!["/dev/hidraw5"];
@@ -372,7 +384,8 @@ fn attacks_what_a_security_key_has_signed_opens_nothing_else() {
     key.is(|key| key.touch = Touch::Replayed);
     let said = refused(&key.run(&thief, &first), 3);
     assert!(said.contains("not one that is registered here"), "{said}");
-    cluster.wait_event("user.login_failed", |event| event["fields"]["way"] == "passkey");
+    let failed = cluster.wait_event("user.login_failed", |event| event["fields"]["way"] == "passkey");
+    assert_eq!(failed["fields"]["named_user"], "alice", "{failed}");
     refused(&thief.run(&["ls"]), 3);
 
     key.is(|key| key.touch = Touch::Elsewhere);

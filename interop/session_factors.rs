@@ -74,6 +74,24 @@ impl Person {
     }
 }
 
+/// How long a client may take to say that it cannot ask.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// How long something takes. The machine may be busy with other tests at any one time, so the quickest of five counts; one that is done at
+/// once ends them.
+fn quickest(mut once: impl FnMut()) -> Duration {
+    let mut least = Duration::MAX;
+    for _ in 0..5 {
+        let began = Instant::now();
+        once();
+        least = least.min(began.elapsed());
+        if least < AT_ONCE {
+            break;
+        }
+    }
+    least
+}
+
 /// Questions that the authority has opened.
 fn challenges(cluster: &Cluster) -> usize {
     let of_session = |event: &&serde_json::Value| event["fields"]["purpose"] == "session";
@@ -89,11 +107,11 @@ fn fifty_stock_ssh_at_once_ask_once() {
     let person = Person::new(&cluster, DEMANDS);
     let config = person.alice.ssh_config(&[]);
     // Where there is no person, each is told at once what to run, and nobody is asked.
-    let began = Instant::now();
-    let told = stderr(&person.silent("ssh", &[&target("web-1"), "true"]));
-    let took = began.elapsed();
-    assert!(told.contains("sallyport mfa pre-auth --for 15m --hosts web-1"), "{told}");
-    assert!(took < Duration::from_secs(10), "{took:?} on a busy machine; two seconds on another");
+    let web = target("web-1");
+    let told_after = quickest(|| {
+        let told = stderr(&person.silent("ssh", &[&web, "true"]));
+        assert!(told.contains("sallyport mfa pre-auth --for 15m --hosts web-1"), "{told}");
+    });
     assert_eq!((person.questions(), challenges(&cluster)), (0, 0));
 
     let start = |number: u32| {
@@ -106,6 +124,10 @@ fn fifty_stock_ssh_at_once_ask_once() {
         assert_eq!(stdout(&ok(child.wait_with_output().unwrap())), format!("{number}\n"));
     }
     assert_eq!((person.questions(), challenges(&cluster)), (1, 1));
+    // A client that was told waited for nothing: it was no slower than one that is let in now, which does all that and more.
+    let let_in_after = quickest(|| drop(ok(person.silent("ssh", &[&web, "true"]))));
+    let most = AT_ONCE.max(2 * let_in_after);
+    assert!(told_after < most, "told after {told_after:?}, let in after {let_in_after:?}");
     let asked = fs::read_to_string(&person.asked).unwrap();
     assert!(asked.contains("/approve#") && asked.contains("and type this code there: "), "{asked}");
 

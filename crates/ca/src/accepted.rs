@@ -2,8 +2,16 @@
 
 use sallyport_sal::{KeyAlgorithm, PublicKey, Suite, selection};
 use ssh_key::Algorithm;
+use ssh_key::public::KeyData;
 
 use crate::{CaError, ssh};
+
+/// Longest OpenSSH public key line and SubjectPublicKeyInfo that are read, in bytes: what is kept of a login that is begun has them both. An
+/// RSA key of 16,384 bits takes 2.8 KiB as a line, and an ML-DSA-87 key 2.6 KiB.
+const LONGEST_LINE: usize = 4096;
+const LONGEST_SPKI: usize = 3072;
+/// Longest application of a security key's SSH key, in bytes; `ssh-keygen` writes "ssh:" and what a person names it.
+const LONGEST_APPLICATION: usize = 128;
 
 /// Whether a suite lets keys be certified that a user or host brings: an OpenSSH public key line and a SubjectPublicKeyInfo
 /// (DER). What [`Suite::accepts`] says, with words for the person who brought them.
@@ -32,7 +40,15 @@ pub fn check_tls_accepted(suite: Suite, tls_spki: &[u8]) -> Result<(), CaError> 
     check_tls(suite, tls_spki, selection::global().is_fips())
 }
 
+fn check_length(which: &'static str, length: usize, most: usize) -> Result<(), CaError> {
+    if length <= most {
+        return Ok(());
+    }
+    Err(CaError::BadPublicKey { which, reason: format!("it has {length} bytes; {most} are the most") })
+}
+
 fn check_tls(suite: Suite, tls_spki: &[u8], fips: bool) -> Result<(), CaError> {
+    check_length("TLS", tls_spki.len(), LONGEST_SPKI)?;
     let algorithm = PublicKey::from_spki_der(tls_spki)
         .map_err(|error| CaError::BadPublicKey { which: "TLS", reason: error.to_string() })?
         .algorithm();
@@ -69,9 +85,20 @@ pub fn check_ssh_accepted(suite: Suite, ssh_public_key: &str) -> Result<(), CaEr
 }
 
 fn check_ssh(suite: Suite, ssh_public_key: &str, fips: bool) -> Result<(), CaError> {
+    check_length("SSH", ssh_public_key.len(), LONGEST_LINE)?;
     let key = ssh_key::PublicKey::from_openssh(ssh_public_key.trim()).map_err(|error| {
         CaError::BadPublicKey { which: "SSH", reason: format!("not an OpenSSH public key line: {error}") }
     })?;
+    let application = match key.key_data() {
+        KeyData::SkEd25519(key) => key.application(),
+        KeyData::SkEcdsaSha2NistP256(key) => key.application(),
+        _ => "",
+    };
+    if application.len() > LONGEST_APPLICATION {
+        let reason =
+            format!("its application has {} bytes; {LONGEST_APPLICATION} are the most", application.len());
+        return Err(CaError::BadPublicKey { which: "SSH", reason });
+    }
     match key.algorithm() {
         Algorithm::SkEd25519 if !accepts_in(suite, KeyAlgorithm::Ed25519, fips) => {
             return Err(refuse(suite, "SSH", "sk-ssh-ed25519@openssh.com"));
@@ -112,6 +139,27 @@ mod tests {
         }
         let error = check_accepted(Suite::FipsV1, ed25519.public_line(), tls.spki_der()).unwrap_err();
         assert!(error.to_string().contains("fips-v1 does not accept ed25519"), "{error}");
+    }
+
+    #[test]
+    fn a_key_whose_comment_is_long_is_refused_before_it_is_read() {
+        let ssh = SshKeyPair::generate(Suite::BalancedV1, "x").unwrap();
+        let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
+        let commented = |bytes: usize| format!("{} {}", ssh.public_line().trim(), "\u{1}".repeat(bytes));
+        check_accepted(Suite::BalancedV1, &commented(200), tls.spki_der()).unwrap();
+        let refused =
+            check_accepted(Suite::BalancedV1, &commented(LONGEST_LINE), tls.spki_der()).unwrap_err();
+        assert!(refused.to_string().contains("4096 are the most"), "{refused}");
+        let refused = check_accepted(Suite::BalancedV1, ssh.public_line(), &vec![0; LONGEST_SPKI + 1]);
+        assert!(refused.unwrap_err().to_string().contains("3072 are the most"));
+        let KeyData::Ed25519(point) = *ssh.private_key().public_key().key_data() else {
+            panic!("no Ed25519")
+        };
+        for (length, is_good) in [(LONGEST_APPLICATION, true), (LONGEST_APPLICATION + 1, false)] {
+            let key = ssh_key::public::SkEd25519::new(point, "a".repeat(length));
+            let line = ssh_key::PublicKey::from(KeyData::SkEd25519(key)).to_openssh().unwrap();
+            assert_eq!(check_accepted(Suite::BalancedV1, &line, tls.spki_der()).is_ok(), is_good, "{length}");
+        }
     }
 
     #[test]

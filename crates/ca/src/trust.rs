@@ -461,9 +461,13 @@ impl Trust {
 
     fn tls_refusal(&self, error: &rustls::Error, expected: Expected) -> CaError {
         match error {
-            // The issuer's name is right and its key is not: a cluster of the same name, or the same one made anew.
+            // The issuer's name is right and its key, or the kind of it, is not: a cluster of the same name, the same one made anew, or one
+            // of its authorities beside another.
             rustls::Error::InvalidCertificate(
-                CertificateError::UnknownIssuer | CertificateError::BadSignature,
+                CertificateError::UnknownIssuer
+                | CertificateError::BadSignature
+                | CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+                | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. },
             ) => self.unknown_issuer(expected),
             other => CaError::Refused { reason: other.to_string() },
         }

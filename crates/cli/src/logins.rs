@@ -78,6 +78,7 @@ pub(crate) async fn own(global: &Global, args: Own) -> CliResult {
         return print(logins, args.format, false);
     };
     let which = match &args.login {
+        Some(id) if is_whole(id) => Which::Id(id.clone()),
         Some(beginning) => Which::Id(one(&logins, beginning, "sallyport sessions logins")?.id.clone()),
         None => Which::Others(args.others),
     };
@@ -93,13 +94,14 @@ pub(crate) async fn administer(authority: &Authority, command: Logins) -> CliRes
             print(logins, args.format, true)
         }
         Logins::End(args) => {
-            let (user, which) = match &args.login {
-                Some(beginning) => {
+            let (user, which) = match (&args.login, &args.user) {
+                (Some(id), Some(user)) if is_whole(id) => (user.clone(), WhichOf::Id(id.clone())),
+                (Some(beginning), _) => {
                     let logins = all(authority, args.user.unwrap_or_default()).await?;
                     let login = one(&logins, beginning, "sallyport admin logins ls")?;
                     (login.user.clone(), WhichOf::Id(login.id.clone()))
                 }
-                None => (args.user.unwrap_or_default(), WhichOf::All(true)),
+                (None, _) => (args.user.unwrap_or_default(), WhichOf::All(true)),
             };
             let request = EndLoginsOfRequest { user, reason: args.reason, which: Some(which) };
             let ended = authority.logins().end_of(request).await;
@@ -137,10 +139,23 @@ async fn all(authority: &Authority, user: String) -> CliResult<Vec<LoginInfo>> {
     }
 }
 
+/// Whether it is an id to its end. The authority is asked about it also where no open login has it: what a login that has ended had asked
+/// for is void then.
+fn is_whole(id: &str) -> bool {
+    const LENGTHS: [usize; 5] = [8, 4, 4, 4, 12];
+    let parts: Vec<&str> = id.split('-').collect();
+    parts.iter().map(|part| part.len()).eq(LENGTHS)
+        && parts.iter().all(|part| part.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
 fn one<'l>(logins: &'l [LoginInfo], beginning: &str, list: &str) -> CliResult<&'l LoginInfo> {
     let mut found = logins.iter().filter(|login| login.id.starts_with(beginning));
     match (found.next(), found.next()) {
         (Some(login), None) => Ok(login),
+        (None, _) if is_whole(beginning) => {
+            Err(CliError::new(format!("no open login has the id {beginning:?}"))
+                .hint("with --user NAME, what a login has asked for that has ended is void, too"))
+        }
         (None, _) => Err(CliError::new(format!("no open login has an id that begins with {beginning:?}"))
             .hint(format!("see: {list}"))),
         (Some(_), Some(_)) => Err(CliError::new(format!("several logins begin with {beginning:?}"))
@@ -222,4 +237,19 @@ fn as_json(login: &LoginInfo) -> serde_json::Value {
         "tls_key": login.tls_key, "last_used": time(login.last_used.as_ref()),
         "valid_until": time(login.valid_until.as_ref()), "current": login.current, "signed_by": login.signed_by,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_beginning_is_no_whole_id() {
+        assert!(is_whole("01a1fcd0-285f-75c5-bfa8-264bbd1d2bdd"));
+        for text in
+            ["", "01a1fcd0", "01a1fcd0-285f-75c5-bfa8-264bbd1d2bd", "01a1fcd0-285f-75c5-bfa8-264bbd1d2bdg"]
+        {
+            assert!(!is_whole(text), "{text}");
+        }
+    }
 }

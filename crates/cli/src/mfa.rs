@@ -104,6 +104,15 @@ pub(crate) fn kind_word(kind: &str) -> &str {
     }
 }
 
+/// Where a passkey was when it was used last, by its own word. Of codes no authority knows on how many devices they are.
+fn place(factor: &Factor) -> &'static str {
+    match (factor.kind.as_str(), factor.backed_up) {
+        ("webauthn", true) => "synced",
+        ("webauthn", false) => "this device only",
+        _ => "",
+    }
+}
+
 fn when(time: Option<&prost_types::Timestamp>) -> String {
     time.and_then(convert::time_from_proto).map(ui::timestamp).unwrap_or_else(|| "never".to_owned())
 }
@@ -132,12 +141,14 @@ async fn ls(own: &mut Own, args: &Ls) -> CliResult {
         vec![
             factor.name.clone(),
             kind_word(&factor.kind).to_owned(),
+            place(factor).to_owned(),
             when(factor.created.as_ref()),
             when(factor.last_used.as_ref()),
         ]
     };
     let rows = list.factors.iter().map(row).collect();
-    ui::table(&["name", "kind", "added", "last used"], rows, "You have no factor besides your password.")?;
+    let headings = ["name", "kind", "where", "added", "last used"];
+    ui::table(&headings, rows, "You have no factor besides your password.")?;
     ui::say(format!("Recovery codes that are left: {}", list.recovery_codes));
     Ok(())
 }
@@ -203,4 +214,17 @@ async fn recovery_codes(own: &mut Own, args: RecoveryCodes) -> CliResult {
         ui::data(format!("  {}", Foreign::new(code)))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_passkey_is_listed_with_where_it_is_and_codes_are_not() {
+        let of =
+            |kind: &str, backed_up| place(&Factor { kind: kind.to_owned(), backed_up, ..Factor::default() });
+        assert_eq!((of("webauthn", true), of("webauthn", false)), ("synced", "this device only"));
+        assert_eq!((of("totp", false), of("of a later release", true)), ("", ""));
+    }
 }

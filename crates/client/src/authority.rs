@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use sallyport_access::{ClusterName, HostRole};
-use sallyport_ca::{Trust, server_name, tls};
+use sallyport_ca::{Trust, TrustBundle, server_name, tls};
 use sallyport_wire::alpn;
 use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::catalogue_client::CatalogueClient;
@@ -24,12 +24,13 @@ use sallyport_wire::v1::sessions_client::SessionsClient;
 use sallyport_wire::v1::sso_client::SsoClient;
 use sallyport_wire::v1::suites_client::SuitesClient;
 use tokio::net::UnixStream;
+use tokio_rustls::rustls::ClientConfig;
 use tonic::transport::{self, Uri};
 
 use super::channel::{Channel, Prover, channel_over, endpoint};
-use super::dial::tls_connect;
+use super::dial::{Secured, tls_connect};
 use super::profile::Stored;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Error, Result, TlsFailure};
 
 /// How a client knows that it talks to the right cluster before it has any of its certificates.
 #[derive(Debug, Clone)]
@@ -71,8 +72,83 @@ pub fn login<'a>(proxy: &'a str, first: &'a FirstTrust) -> BoxFuture<'a, Result<
                 tls_connect(proxy, config, &server_name(HostRole::Auth, cluster)).await?
             }
         };
-        Ok(LoginClient::new(Channel::plain(channel_over(endpoint(), stream, "talk to the authority").await?)))
+        to_log_in(stream).await
     })
+}
+
+async fn to_log_in(stream: Secured) -> Result<LoginClient<Channel>> {
+    Ok(LoginClient::new(Channel::plain(channel_over(endpoint(), stream, "talk to the authority").await?)))
+}
+
+/// A way to be sure of the authority by one certificate authority alone.
+struct Anchor {
+    /// Of the certificate authority.
+    pin: String,
+    config: ClientConfig,
+    /// The name that the server proves.
+    name: String,
+}
+
+/// Every way in which a client may be sure of the authority, in the order in which they were given.
+fn anchors(first: &FirstTrust) -> Result<Vec<Anchor>> {
+    match first {
+        FirstTrust::Pin(pins) => {
+            let bad = |error| Error::Pin(Arc::new(error));
+            let pins = tls::parse_pin(pins).map_err(bad)?;
+            let anchor = |pin: &str| {
+                let config = tls::pinned_client_config(pin, &[alpn::AUTH]).map_err(bad)?;
+                // As in `login`.
+                Ok(Anchor { pin: pin.to_owned(), config, name: "auth.sallyport.internal".to_owned() })
+            };
+            pins.split(',').map(anchor).collect()
+        }
+        FirstTrust::Known { trust, cluster } => {
+            let doing = "use the stored certificates";
+            let bundle = trust.to_bundle();
+            let anchor = |(pin, certificate): (String, &String)| {
+                let alone =
+                    TrustBundle { host_tls_certificates: vec![certificate.clone()], ..bundle.clone() };
+                let alone = Trust::from_bundle(&alone).doing(doing)?;
+                let config = tls::client_config(&alone, None, &[alpn::AUTH]).doing(doing)?;
+                Ok(Anchor { pin, config, name: server_name(HostRole::Auth, cluster) })
+            };
+            trust.pins().into_iter().zip(&bundle.host_tls_certificates).map(anchor).collect()
+        }
+    }
+}
+
+/// TLS to the authority, and the pin of the certificate authority by which its server was verified. What a client knows of a cluster may name
+/// several, and a false cluster may have put those of another beside its own: so each is tried by itself, and the pin is of the one that
+/// has certified the key by which the server of this very connection has proven itself.
+async fn verified(proxy: &str, first: &FirstTrust) -> Result<(Secured, String)> {
+    let mut refused = None;
+    for Anchor { pin, config, name } in anchors(first)? {
+        match tls_connect(proxy, config, &name).await {
+            Ok(stream) => return Ok((stream, pin)),
+            Err(error) if is_of_another(&error) => {
+                refused.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refused.unwrap_or_else(|| Error::NoPin { proxy: proxy.to_owned() }))
+}
+
+/// [`login`], and the pin of the certificate authority by which the authority was verified that is spoken to.
+pub(crate) fn login_by_pin<'a>(
+    proxy: &'a str,
+    first: &'a FirstTrust,
+) -> BoxFuture<'a, Result<(LoginClient<Channel>, String)>> {
+    Box::pin(async move {
+        let (stream, pin) = verified(proxy, first).await?;
+        Ok((to_log_in(stream).await?, pin))
+    })
+}
+
+/// Whether a server was refused because another certificate authority has certified it.
+fn is_of_another(error: &Error) -> bool {
+    let Error::Tls { why, .. } = error else { return false };
+    matches!(why, TlsFailure::OtherPin { .. } | TlsFailure::UnknownIssuer { .. })
 }
 
 /// The pin of the server that answers at an address: only to be shown to a person who can compare it.
@@ -211,4 +287,135 @@ async fn socket(path: &Path) -> Result<Channel> {
         doing: format!("talk to {}", path.display()),
         source: Arc::new(error),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use sallyport_access::{HostId, NodeName};
+    use sallyport_ca::keys::{SshKeyPair, TlsKey};
+    use sallyport_ca::tls::ClientAuth;
+    use sallyport_ca::{Authority as CertAuthority, CaKind, HostRequest, issue_host};
+    use sallyport_sal::Suite;
+    use sallyport_sal::custody::{SealedCustody, SealingKey};
+    use time::{Duration, OffsetDateTime};
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+    use uuid::Uuid;
+
+    use super::*;
+
+    /// The CAs of a cluster, all of which are called the same.
+    struct Cluster {
+        users: CertAuthority,
+        hosts: CertAuthority,
+    }
+
+    impl Cluster {
+        fn new(directory: &Path, key: &str) -> Self {
+            Self::of(directory, key, Suite::BalancedV1)
+        }
+
+        fn of(directory: &Path, key: &str, suite: Suite) -> Self {
+            let path: PathBuf = directory.join(key);
+            let custody = SealedCustody::new(Arc::new(SealingKey::create(&path).unwrap()));
+            let (name, now) = (ClusterName::new("main").unwrap(), OffsetDateTime::now_utc());
+            let make = |kind| CertAuthority::generate(kind, &name, &custody, suite, now).unwrap();
+            Self { users: make(CaKind::User), hosts: make(CaKind::Host) }
+        }
+
+        fn pin(&self) -> String {
+            self.hosts.tls().unwrap().pin()
+        }
+
+        /// Its bundle, with the host CAs of these others in front.
+        fn known(&self, others: &[&Self]) -> FirstTrust {
+            let mut bundle = TrustBundle::from_authorities(&[&self.users, &self.hosts], None).unwrap();
+            for other in others {
+                bundle.host_tls_certificates.splice(..0, other.hosts.public_keys().tls);
+            }
+            let cluster = ClusterName::new("main").unwrap();
+            FirstTrust::Known { trust: Box::new(Trust::from_bundle(&bundle).unwrap()), cluster }
+        }
+
+        /// An authority of it, which shows the host CAs of these others, too, behind its own certificate. Gives its address.
+        async fn serve(&self, others: &[&Self]) -> String {
+            let ssh = SshKeyPair::generate(Suite::BalancedV1, "auth").unwrap();
+            let key = TlsKey::generate(Suite::BalancedV1).unwrap();
+            let request = HostRequest {
+                id: HostId::new(),
+                name: &NodeName::new("auth").unwrap(),
+                role: HostRole::Auth,
+                join_id: Uuid::from_u128(9),
+                public_names: &[],
+                ssh_public_key: ssh.public_line(),
+                tls_spki: key.spki_der(),
+            };
+            let now = OffsetDateTime::now_utc();
+            let issued = issue_host(&self.hosts, &request, now, Duration::days(1)).unwrap();
+            let (own, authority) = issued.tls_pem.split_at(issued.tls_pem.rfind("-----BEGIN").unwrap());
+            let others: String = others.iter().flat_map(|other| other.hosts.public_keys().tls).collect();
+            let trust = Trust::from_authorities(&[&self.users, &self.hosts], None).unwrap();
+            let chain = format!("{own}{others}{authority}");
+            let config =
+                tls::server_config(&trust, &chain, &key.pkcs8_pem(), &[alpn::AUTH], ClientAuth::None);
+            let acceptor = TlsAcceptor::from(Arc::new(config.unwrap()));
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap().to_string();
+            tokio::spawn(async move {
+                while let Ok((stream, _)) = listener.accept().await {
+                    // A client that refuses it is the test's to see.
+                    let _ = acceptor.accept(stream).await;
+                }
+            });
+            address
+        }
+    }
+
+    async fn by(address: &str, first: &FirstTrust) -> Result<String> {
+        verified(address, first).await.map(|(_, pin)| pin)
+    }
+
+    #[tokio::test]
+    async fn attacks_a_false_authority_is_never_named_as_the_one_whose_certificates_it_shows() {
+        let directory = tempfile::tempdir().unwrap();
+        let main = Cluster::new(directory.path(), "main");
+        let false_one = Cluster::new(directory.path(), "false");
+        let (true_pin, false_pin) = (main.pin(), false_one.pin());
+        let at_main = main.serve(&[]).await;
+        let (at_false, with_ours) = (false_one.serve(&[]).await, false_one.serve(&[&main]).await);
+
+        // The person has confirmed the false one's pin, or was given both.
+        let pinned = |pins: &str| FirstTrust::Pin(pins.to_owned());
+        for address in [&at_false, &with_ours] {
+            assert_eq!(by(address, &pinned(&false_pin)).await.unwrap(), false_pin);
+            assert!(by(address, &pinned(&true_pin)).await.is_err());
+            // An earlier login was to the false one, whose bundle says that the true one's is a host CA of its own.
+            assert_eq!(by(address, &false_one.known(&[&main])).await.unwrap(), false_pin);
+            assert!(by(address, &main.known(&[])).await.is_err());
+        }
+        assert_eq!(by(&at_false, &pinned(&format!("{true_pin},{false_pin}"))).await.unwrap(), false_pin);
+        // Where the false one passes the connection on, it is the true one that is named.
+        assert_eq!(by(&at_main, &false_one.known(&[&main])).await.unwrap(), true_pin);
+    }
+
+    #[tokio::test]
+    async fn the_pin_is_of_the_authority_in_use_whichever_a_client_knows_first() {
+        let directory = tempfile::tempdir().unwrap();
+        // Their certificates are signed by different kinds of keys, as where a rotation goes to another suite.
+        let of = |name, suite| Cluster::of(directory.path(), name, suite);
+        let (old, new) = (of("old", Suite::Legacy), of("new", Suite::BalancedV1));
+        let (at_old, at_new) = (old.serve(&[]).await, new.serve(&[]).await);
+        let both = format!("{}, {}", old.pin().to_uppercase(), new.pin());
+        for first in [FirstTrust::Pin(both), old.known(&[&new]), new.known(&[&old])] {
+            assert_eq!(by(&at_old, &first).await.unwrap(), old.pin(), "{first:?}");
+            assert_eq!(by(&at_new, &first).await.unwrap(), new.pin(), "{first:?}");
+        }
+        let neither = Cluster::new(directory.path(), "neither");
+        for first in [FirstTrust::Pin(neither.pin()), neither.known(&[])] {
+            assert!(is_of_another(&by(&at_old, &first).await.unwrap_err()), "{first:?}");
+        }
+        assert!(matches!(by(&at_old, &FirstTrust::Pin("sha256:7".to_owned())).await, Err(Error::Pin(_))));
+    }
 }

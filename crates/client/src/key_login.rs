@@ -1,5 +1,5 @@
 //! A login that the person proves with a security key at this machine: the authority asks, this program says for which page the key
-//! signs, as a browser would, and no page and no proxy has a part in it.
+//! signs, as a browser would, and which authority it has reached, as no browser does. No page and no proxy has a part in it.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ struct Options {
     rp_id: String,
 }
 
-/// In the order of WebAuthn L3 §5.8.1.1.
+/// In the order of WebAuthn L3 §5.8.1.1, which has further members behind these.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ClientData<'a> {
@@ -87,6 +87,8 @@ struct ClientData<'a> {
     challenge: &'a str,
     origin: &'a str,
     cross_origin: bool,
+    /// The pin of the certificate authority by which the server was verified that has asked.
+    sallyport_authority: &'a str,
 }
 
 /// The client data for what the authority asks, where this program may sign it.
@@ -94,7 +96,10 @@ struct ClientData<'a> {
 /// A browser lets a page ask for passkeys of its own domain alone, and says in what is signed which page it was. This program has to, too:
 /// it may be talking to a cluster that would like an answer for another site's passkeys. So the page is the address that the person has
 /// named, and never one that the cluster has.
-fn asked(cluster: &str, proxy: &str, options: &str, origins: &[String]) -> Result<Asked> {
+///
+/// It may also be talking to a false cluster at that address, which passes on what the true one has asked the false one. So `pin` is of the
+/// certificate authority that this program has verified, and never what an answer says: the true one takes nothing that is for another.
+fn asked(cluster: &str, proxy: &str, pin: &str, options: &str, origins: &[String]) -> Result<Asked> {
     let options: Options =
         serde_json::from_str(options).doing("understand what the security key is to sign")?;
     let elsewhere = || Error::PasskeysElsewhere {
@@ -120,6 +125,7 @@ fn asked(cluster: &str, proxy: &str, options: &str, origins: &[String]) -> Resul
         challenge: &options.challenge,
         origin: &origin,
         cross_origin: false,
+        sallyport_authority: pin,
     };
     let client_data = serde_json::to_string(&said).doing("say what the security key is to sign")?;
     Ok(Asked { rp_id: options.rp_id, client_data })
@@ -141,7 +147,7 @@ impl KeyLogin {
         devices: &'a Devices,
     ) -> BoxFuture<'a, Result<Self>> {
         Box::pin(async move {
-            let mut client = authority::login(proxy, first).await?;
+            let (mut client, pin) = authority::login_by_pin(proxy, first).await?;
             let ping = client.ping(PingRequest {}).await;
             let ping = ping.map_err(|status| Error::answered("reach the authority", status))?.into_inner();
             let making = fresh_keys(user.as_str(), ping.suite.parse().unwrap_or_default());
@@ -162,7 +168,14 @@ impl KeyLogin {
                 .await
                 .map_err(|status| Error::answered("begin a login with a security key", status))?
                 .into_inner();
-            let asked = asked(&ping.cluster, proxy, &begun.options_json, &begun.origins)?;
+            let asked = match asked(&ping.cluster, proxy, &pin, &begun.options_json, &begun.origins) {
+                Ok(asked) => asked,
+                Err(error) => {
+                    // It would keep its place among those that this address may have open.
+                    GiveUp::of(proxy, first, &begun.challenge, &verifier).tell().await;
+                    return Err(error);
+                }
+            };
             Ok(Self {
                 proxy: proxy.to_owned(),
                 first: first.clone(),
@@ -221,14 +234,16 @@ mod tests {
 
     use super::*;
 
+    const PIN: &str = "sha256:0a";
+
     fn at(proxy: &str, rp_id: &str, origins: &[&str]) -> Result<Asked> {
         let options = json!({ "challenge": "AAEC", "rpId": rp_id, "timeout": 300_000 }).to_string();
         let origins: Vec<String> = origins.iter().map(|origin| (*origin).to_owned()).collect();
-        asked("main", proxy, &options, &origins)
+        asked("main", proxy, PIN, &options, &origins)
     }
 
     #[test]
-    fn the_page_is_the_address_that_the_person_has_named() {
+    fn the_page_is_the_address_that_the_person_has_named_and_the_authority_the_one_that_was_reached() {
         let origins = ["https://sp.example.org", "https://eu.sp.example.org:3080", "https://localhost:3080"];
         for (proxy, rp_id, origin) in [
             ("sp.example.org:443", "sp.example.org", origins[0]),
@@ -239,7 +254,8 @@ mod tests {
             assert_eq!(
                 asked.client_data,
                 format!(
-                    "{{\"type\":\"webauthn.get\",\"challenge\":\"AAEC\",\"origin\":\"{origin}\",\"crossOrigin\":false}}"
+                    "{{\"type\":\"webauthn.get\",\"challenge\":\"AAEC\",\"origin\":\"{origin}\",\"crossOrigin\":false,\
+                     \"sallyportAuthority\":\"{PIN}\"}}"
                 )
             );
             assert_eq!(asked.rp_id, rp_id);

@@ -134,6 +134,7 @@ impl RelyingParty {
             client_data::GET,
             pending.challenge.as_slice(),
             self,
+            &response.asked_by,
         )?;
         // Step 15.
         self.check_rp_id_hash(data.rp_id_hash)?;

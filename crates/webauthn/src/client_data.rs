@@ -15,6 +15,15 @@ pub const MAX_CLIENT_DATA_BYTES: usize = 8 * 1024;
 pub(crate) const CREATE: &str = "webauthn.create";
 pub(crate) const GET: &str = "webauthn.get";
 
+/// Who has had an authenticator sign.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AskedBy {
+    /// A browser, for the page that it shows.
+    Browser,
+    /// A program of the cluster, which has reached one of these certificate authorities. They are named by their pins.
+    Program { authorities: Vec<String> },
+}
+
 /// The members that are looked at. Others are ignored, as §5.8.1 asks for: `tokenBinding` of Level 2 is one of them.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ClientData {
@@ -25,6 +34,10 @@ pub(crate) struct ClientData {
     cross_origin: Option<bool>,
     #[serde(default, rename = "topOrigin")]
     top_origin: Option<String>,
+    /// The pin of the certificate authority that the asking program has reached. The program writes it behind the members of §5.8.1, which
+    /// allows more of them; no browser writes it, and no page has one do so.
+    #[serde(default, rename = "sallyportAuthority")]
+    authority: Option<String>,
 }
 
 /// What step it is in either procedure stands at each check as §7.1/§7.2.
@@ -33,6 +46,7 @@ pub(crate) fn check(
     expected_type: &'static str,
     challenge: &[u8],
     relying_party: &RelyingParty,
+    asked_by: &AskedBy,
 ) -> Result<[u8; 32], WebAuthnError> {
     let bad = |reason: String| WebAuthnError::BadClientData { reason };
     if bytes.len() > MAX_CLIENT_DATA_BYTES {
@@ -74,8 +88,22 @@ pub(crate) fn check(
             }
         }
     }
+    check_asked_by(asked_by, data.authority)?;
     // Steps 12/20.
     Ok(hash::sha256(bytes))
+}
+
+/// A rule of ours beside the procedures. What a browser has had signed proves nothing that a program proves, so that a page steals no
+/// login of a terminal. What a program has had signed proves nothing at a page, and nothing to an authority that the program has not
+/// reached, so that a false authority gets no answer to what the cluster has asked.
+fn check_asked_by(asked_by: &AskedBy, authority: Option<String>) -> Result<(), WebAuthnError> {
+    match (asked_by, authority) {
+        (AskedBy::Browser, None) => Ok(()),
+        (AskedBy::Browser, Some(_)) => Err(WebAuthnError::AskedByProgram),
+        (AskedBy::Program { .. }, None) => Err(WebAuthnError::AskedByBrowser),
+        (AskedBy::Program { authorities }, Some(got)) if authorities.contains(&got) => Ok(()),
+        (AskedBy::Program { .. }, Some(got)) => Err(WebAuthnError::OtherAuthority { got: shortened(&got) }),
+    }
 }
 
 /// The start of what a stranger sent, for a message.
@@ -93,7 +121,9 @@ mod tests {
         #[test]
         fn any_bytes_are_refused_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let relying_party = RelyingParty::new("Test", "example.org", ["https://example.org"]).unwrap();
-            prop_assert!(check(&bytes, GET, &[7; 32], &relying_party).is_err());
+            for asked_by in [AskedBy::Browser, AskedBy::Program { authorities: vec![String::new()] }] {
+                prop_assert!(check(&bytes, GET, &[7; 32], &relying_party, &asked_by).is_err());
+            }
         }
     }
 }

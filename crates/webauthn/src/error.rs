@@ -125,9 +125,7 @@ pub enum WebAuthnError {
         expected: String,
     },
     /// It took too long.
-    #[error(
-        "the ceremony ended at {expired} and it is now {now}: start again and answer the browser's question sooner"
-    )]
+    #[error("the ceremony ended at {expired} and it is now {now}: start again and answer sooner")]
     Expired {
         /// Its end.
         expired: OffsetDateTime,
@@ -187,7 +185,7 @@ pub enum WebAuthnError {
         expected: &'static str,
     },
     /// The challenge is another one.
-    #[error("the response answers another challenge: reload the page and try again")]
+    #[error("the response answers another challenge: begin again")]
     ChallengeMismatch,
     /// The page was served by another origin.
     #[error(
@@ -210,6 +208,26 @@ pub enum WebAuthnError {
     )]
     WrongTopOrigin {
         /// The origin of the outermost page.
+        got: String,
+    },
+    /// A program at a terminal has had it signed, where a browser at a page should have.
+    #[error(
+        "a program at a terminal has asked for this, and what a passkey signs there proves nothing at a page: use the passkey at the page"
+    )]
+    AskedByProgram,
+    /// A browser at a page has had it signed, where a program should have.
+    #[error(
+        "the security key's answer does not say which certificate authority the program has reached: a browser has asked for it, or a \
+         program of another release; update the program, and begin again"
+    )]
+    AskedByBrowser,
+    /// The program that asked has reached another certificate authority than those of the cluster.
+    #[error(
+        "the security key's answer is for the certificate authority {got:?}, which is none of this cluster's: another server stands between \
+         it and the program that asked; compare the pin that the program was given with the cluster's"
+    )]
+    OtherAuthority {
+        /// Its pin, as the program says it.
         got: String,
     },
     /// The attestation object cannot be read.
@@ -368,6 +386,9 @@ impl WebAuthnError {
             Self::WrongOrigin { .. } => "wrong_origin",
             Self::CrossOrigin => "cross_origin",
             Self::WrongTopOrigin { .. } => "wrong_top_origin",
+            Self::AskedByProgram => "asked_by_program",
+            Self::AskedByBrowser => "asked_by_browser",
+            Self::OtherAuthority { .. } => "other_authority",
             Self::BadAttestationObject { .. } => "bad_attestation_object",
             Self::BadAuthenticatorData(_) => "bad_authenticator_data",
             Self::NoCredential => "no_credential",
@@ -439,7 +460,10 @@ impl WebAuthnError {
             | Self::UserNeeded { .. }
             | Self::NoCredentials
             | Self::BadRecord { .. }
-            | Self::Challenge(_) => (0, 0),
+            | Self::Challenge(_)
+            | Self::AskedByProgram
+            | Self::AskedByBrowser
+            | Self::OtherAuthority { .. } => (0, 0),
         };
         const fn step(number: u8) -> Option<u8> {
             if number == 0 { None } else { Some(number) }

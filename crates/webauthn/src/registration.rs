@@ -8,7 +8,7 @@ use crate::attestation::{self, Attestation, Format, Proof};
 use crate::authenticator_data::{AuthenticatorData, MAX_CREDENTIAL_ID_BYTES};
 use crate::binary::Binary;
 use crate::cbor::{self, Order};
-use crate::client_data::{self, shortened};
+use crate::client_data::{self, AskedBy, shortened};
 use crate::credential::{Credential, UserHandle};
 use crate::error::WebAuthnError;
 use crate::options::{Account, Attachment, Creation, CreationOptions, RegistrationChoice};
@@ -88,6 +88,7 @@ impl RelyingParty {
             client_data::CREATE,
             pending.challenge.as_slice(),
             self,
+            &AskedBy::Browser,
         )?;
         // Step 13.
         let object = AttestationObject::parse(response.attestation_object.as_slice())?;

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::binary::Binary;
-use crate::client_data::shortened;
+use crate::client_data::{AskedBy, shortened};
 use crate::credential::{Credential, UserHandle};
 use crate::error::WebAuthnError;
 use crate::options::{Attachment, PUBLIC_KEY};
@@ -133,6 +133,7 @@ pub struct AuthenticationResponse {
     pub(crate) authenticator_data: Binary,
     pub(crate) signature: Binary,
     pub(crate) user: Option<UserHandle>,
+    pub(crate) asked_by: AskedBy,
 }
 
 impl AuthenticationResponse {
@@ -156,6 +157,7 @@ impl AuthenticationResponse {
             authenticator_data: response.authenticator_data,
             signature: response.signature,
             user,
+            asked_by: AskedBy::Browser,
         })
     }
 
@@ -215,11 +217,17 @@ impl Assertion {
     }
 
     /// Names the credential by whose key it is signed (WebAuthn L3 §7.2, step 21, for each). Nothing else of it is checked here:
-    /// [`finish_authentication`](crate::RelyingParty::finish_authentication) does all of §7.2 with what this gives.
+    /// [`finish_authentication`](crate::RelyingParty::finish_authentication) does all of §7.2 with what this gives, and demands that the
+    /// client data has the member `sallyportAuthority`, by which the program that asked says which certificate authority it has reached.
+    /// `authorities` are the pins of those that it may have reached.
     ///
     /// # Errors
     /// [`WebAuthnError::UnknownCredential`] when it is by none of them.
-    pub fn by_one_of(self, credentials: &[Credential]) -> Result<AuthenticationResponse, WebAuthnError> {
+    pub fn by_one_of(
+        self,
+        credentials: &[Credential],
+        authorities: Vec<String>,
+    ) -> Result<AuthenticationResponse, WebAuthnError> {
         let hash = hash::sha256(self.client_data.as_slice());
         let signed = [self.authenticator_data.as_slice(), &hash];
         let signs = |credential: &&Credential| {
@@ -232,6 +240,7 @@ impl Assertion {
             authenticator_data: self.authenticator_data,
             signature: self.signature,
             user: Some(self.user),
+            asked_by: AskedBy::Program { authorities },
         })
     }
 }

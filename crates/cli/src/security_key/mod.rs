@@ -35,7 +35,7 @@ pub(crate) struct SecurityKey {
 #[derive(Debug)]
 pub(crate) enum Proven {
     Signed(Vec<Signed>),
-    /// A signal has ended the program that asked them, such as Ctrl-C.
+    /// The person has ended the program that asked them by a signal, such as Ctrl-C.
     Interrupted(i32),
 }
 

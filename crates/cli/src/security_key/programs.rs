@@ -30,7 +30,7 @@ pub(super) enum Asked {
     Answered(String),
     /// It failed, and said why.
     Failed(String),
-    /// A signal ended it, such as Ctrl-C.
+    /// The person ended it by a signal, such as Ctrl-C.
     Ended(i32),
 }
 
@@ -72,6 +72,15 @@ impl Drop for Running {
     }
 }
 
+/// The signals by which a person ends a program. Any other is one that the program has died of, such as by a fault of its own.
+fn is_of_person(signal: i32) -> bool {
+    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].iter().any(|one| *one as i32 == signal)
+}
+
+fn killed(program: &'static str, signal: i32) -> KeyError {
+    KeyError::NotRun { program, why: format!("killed by signal {signal}") }
+}
+
 fn start(program: &'static str, arguments: &[&str]) -> Result<Child, KeyError> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -99,9 +108,7 @@ async fn token(arguments: &[&str], device: &str) -> Result<String, KeyError> {
     match asking.await.map_err(late)?? {
         Asked::Answered(said) => Ok(said),
         Asked::Failed(said) => Err(KeyError::of(TOKEN, device, "", failure(&said), &said)),
-        Asked::Ended(signal) => {
-            Err(KeyError::NotRun { program: TOKEN, why: format!("signal {signal} has ended it") })
-        }
+        Asked::Ended(signal) => Err(killed(TOKEN, signal)),
     }
 }
 
@@ -145,7 +152,8 @@ async fn ended(
         (stdout.map_err(not_run)?, stderr.map_err(not_run)?, status.map_err(not_run)?);
     Ok(match (status.success(), status.signal()) {
         (true, _) => Asked::Answered(String::from_utf8_lossy(&stdout).into_owned()),
-        (false, Some(signal)) => Asked::Ended(signal),
+        (false, Some(signal)) if is_of_person(signal) => Asked::Ended(signal),
+        (false, Some(signal)) => return Err(killed(program, signal)),
         (false, None) => Asked::Failed(complaint(program, &stderr)),
     })
 }
@@ -156,4 +164,29 @@ async fn read(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
         pipe.take(MOST_PRINTED_BYTES).read_to_end(&mut bytes).await?;
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn shell(script: &str) -> Result<Asked, KeyError> {
+        ended("sh", &["-c", script], "", None).await
+    }
+
+    #[tokio::test]
+    async fn a_program_that_dies_of_itself_is_not_taken_for_one_that_its_person_has_ended() {
+        for signal in [1, 2, 15] {
+            assert!(is_of_person(signal), "{signal}");
+        }
+        assert!(matches!(shell("kill -TERM $$").await, Ok(Asked::Ended(15))));
+        for (name, signal) in [("ABRT", 6), ("KILL", 9), ("SEGV", 11)] {
+            assert!(!is_of_person(signal), "{name}");
+            let came_to = shell(&format!("ulimit -c 0; kill -{name} $$")).await;
+            let died = KeyError::NotRun { program: "sh", why: format!("killed by signal {signal}") };
+            assert_eq!(came_to.unwrap_err(), died);
+        }
+        assert!(matches!(shell("echo a; exit 0").await, Ok(Asked::Answered(said)) if said == "a\n"));
+        assert!(matches!(shell("echo sh: b >&2; exit 134").await, Ok(Asked::Failed(said)) if said == "b"));
+    }
 }

@@ -166,6 +166,60 @@ fn client_data_may_say_more() {
     .unwrap();
 }
 
+/// What a program has had signed, as `fido2-assert` gives it.
+fn assertion(response: &[u8]) -> Assertion {
+    let response: serde_json::Value = serde_json::from_slice(response).unwrap();
+    let part = |name: &str| {
+        let text = response["response"][name].as_str().unwrap();
+        data_encoding::BASE64URL_NOPAD.decode(text.as_bytes()).unwrap()
+    };
+    let (client_data, data) = (part("clientDataJSON"), part("authenticatorData"));
+    Assertion::new(&client_data, &data, &part("signature"), &part("userHandle")).unwrap()
+}
+
+/// A page has the victim's browser sign what a program is to prove, or a false authority has the victim's program sign what the true one
+/// has asked at a page or in a login of the thief's: who asked, and which authority was reached, is in what is signed.
+#[test]
+fn attacks_what_a_browser_has_had_signed_is_no_programs_and_the_other_way_round() {
+    let mut authenticator = Authenticator::new(Algorithm::Es256);
+    let party = relying_party();
+    let record = registered(&authenticator);
+    let ours = ["sha256:0a".to_owned(), "sha256:0b".to_owned()];
+    let mut finish = |said: serde_json::Value, at_page: bool| {
+        let choice = AuthenticationChoice::default();
+        let (options, pending) =
+            party.begin_authentication(Purpose::Login, Who::Anyone, &choice, NOW).unwrap();
+        let mut using = authenticator.get(&options);
+        if !said.is_null() {
+            using.client.json["sallyportAuthority"] = said;
+        }
+        let response = match at_page {
+            true => using.response(),
+            false => {
+                let known = std::slice::from_ref(&record);
+                assertion(&using.json()).by_one_of(known, ours.to_vec()).unwrap()
+            }
+        };
+        let done = party.finish_authentication(pending, Purpose::Login, None, &response, Some(&record), NOW);
+        done.map(drop).map_err(|error| error.word())
+    };
+    let nothing = serde_json::Value::Null;
+    assert_eq!(finish(nothing.clone(), true), Ok(()));
+    assert_eq!(finish(json!(ours[0]), true), Err("asked_by_program"));
+    assert_eq!(finish(json!("sha256:0c"), true), Err("asked_by_program"));
+    assert_eq!(finish(nothing, false), Err("asked_by_browser"));
+    for pin in &ours {
+        assert_eq!(finish(json!(pin), false), Ok(()), "both of a rotation");
+    }
+    for other in ["sha256:0c", "", "sha256:0a,sha256:0b", "SHA256:0A"] {
+        assert_eq!(finish(json!(other), false), Err("other_authority"), "{other}");
+    }
+    for odd in [json!([ours[0]]), json!({ "pin": ours[0] }), json!(7)] {
+        assert_eq!(finish(odd.clone(), true), Err("bad_client_data"), "{odd}");
+        assert_eq!(finish(odd.clone(), false), Err("bad_client_data"), "{odd}");
+    }
+}
+
 /// §7.1 step 28 and §7.2 step 23: outputs that were not asked for are ignored.
 #[test]
 fn unsolicited_extensions_are_ignored() {

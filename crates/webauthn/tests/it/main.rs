@@ -8,4 +8,5 @@ mod certificates;
 mod parsers;
 mod policies;
 mod steps;
+mod table;
 mod vectors;

@@ -4,7 +4,7 @@ use sallyport_audit::Event;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::authority::factors::records::{FactorKind, FactorRecord};
+use crate::authority::factors::records::{FactorKind, FactorRecord, Noticed};
 
 /// By what a person has proven who they are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,11 +35,24 @@ pub(crate) struct UsedFactor {
     pub(crate) id: Uuid,
     pub(crate) kind: FactorKind,
     pub(crate) name: String,
+    /// What the use of a passkey has shown.
+    #[serde(default)]
+    pub(crate) noticed: Noticed,
 }
 
 impl UsedFactor {
     pub(crate) fn of(factor: &FactorRecord) -> Self {
-        Self { id: factor.id, kind: factor.kind(), name: factor.name.to_string() }
+        Self {
+            id: factor.id,
+            kind: factor.kind(),
+            name: factor.name.to_string(),
+            noticed: Noticed::default(),
+        }
+    }
+
+    /// A passkey, by what is on record of it before and after its use.
+    pub(crate) fn used(before: &FactorRecord, after: &FactorRecord) -> Self {
+        Self { noticed: before.noticed(after), ..Self::of(before) }
     }
 }
 
@@ -61,10 +74,13 @@ impl Means {
     pub(crate) fn on(&self, event: Event) -> Event {
         let event = event.field("way", self.way.word()).field("second_factor", self.second_factor);
         match &self.factor {
-            Some(factor) => event
-                .field("factor", factor.name.clone())
-                .field("factor_kind", factor.kind.name())
-                .field("user_verified", self.user_verified),
+            Some(factor) => {
+                let event = event
+                    .field("factor", factor.name.clone())
+                    .field("factor_kind", factor.kind.name())
+                    .field("user_verified", self.user_verified);
+                factor.noticed.on(event)
+            }
             None => event,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sallyport_access::{HostRole, Identity, Principal};
 use sallyport_wire::v1;
 use sallyport_wire::v1::session_factors_server::SessionFactors as Served;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 use zeroize::Zeroizing;
 
 use crate::authority::audit::journal::Journal;
@@ -43,7 +43,7 @@ impl Service {
     ) -> Result<Asker<'c>, Status> {
         let proxy = self.gate.host(caller, method, &[HostRole::Proxy]).await?;
         let address = address(from);
-        let user = self.factors.shown(shown, address.as_ref().ok().copied());
+        let user = self.factors.shown(proxy, shown, address.as_ref().ok().copied());
         match (user, address) {
             (Ok(user), Ok(address)) => {
                 self.gate.call_for_within_bounds(proxy, &user, address)?;
@@ -51,7 +51,7 @@ impl Service {
                 Ok(Asker { caller, user, address, host_name: String::new(), proxy })
             }
             // Nothing was looked at: it takes no part of what the proxy may do for others.
-            (Err(status), Ok(_)) if status.code() == tonic::Code::ResourceExhausted => Err(status),
+            (Err(status), _) if status.code() == Code::ResourceExhausted => Err(status),
             (Err(status), _) | (_, Err(status)) => {
                 self.gate.pages_within_bounds(proxy)?;
                 Err(self.gate.refuse(caller, method, status).await)
@@ -166,6 +166,8 @@ impl Served for Service {
         let host = self.gate.host(&caller, METHOD, &[HostRole::Proxy, HostRole::Node]).await?;
         match self.factors.check(host, request.get_ref()).await {
             Ok(answer) => Ok(Response::new(answer)),
+            // Nothing was looked at, and the refusals before it are on record.
+            Err(status) if status.code() == Code::ResourceExhausted => Err(status),
             Err(status) => Err(self.gate.refuse(&caller, METHOD, status).await),
         }
     }

@@ -9,6 +9,7 @@ use crate::authority::caller::Caller;
 use crate::authority::challenges::changes::Own;
 use crate::authority::challenges::kept::Challenges;
 use crate::authority::challenges::records::Purpose;
+use crate::authority::gate::administering::how_to_enrol;
 use crate::places::Place;
 
 impl Challenges {
@@ -27,9 +28,10 @@ impl Challenges {
         self.accounts.take_over_codes(&own.user, now).await?;
         if self.factors.held(&own.user, now).await?.is_empty() {
             self.journal.note_caused(caller, refused("no factor"), "").await?;
-            return Err(Status::failed_precondition(
-                "you have no factor that you could prove; add one with your password: sallyport mfa add NAME",
-            ));
+            return Err(Status::failed_precondition(format!(
+                "you have no factor that you could prove; {}",
+                how_to_enrol(self.by_single_sign_on(&own.user))
+            )));
         }
         let mut spent = self.prove(caller, own, proof, &wanted, now).await?;
         // On a full disk an administrator removes what fills it.
@@ -51,5 +53,88 @@ impl Challenges {
         let event = means.map(|means| means.on(event.clone())).unwrap_or(event);
         self.journal.record_urgent(vec![event]).await?;
         Ok(v1::ProveAdministratorResponse { until: Some(convert::time_to_proto(until)) })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+pub(super) mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use sallyport_access::{ClusterName, Identity, UserName, Verb};
+    use tonic::Code;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::authority::gate::administering::Act;
+    use crate::authority::records::{Origin, UserRecord};
+    use crate::authority::{AuthConfig, Authority};
+    use crate::config::{AdminFactor, AuthSection, AuthenticationSection, SecondFactor};
+
+    /// An authority whose people prove themselves by these rules.
+    pub(in super::super) async fn authority(
+        directory: &Path,
+        authentication: AuthenticationSection,
+    ) -> Authority {
+        let section = AuthSection::default();
+        let config = AuthConfig {
+            cluster: ClusterName::new("test.example").unwrap(),
+            data_dir: directory.join("data"),
+            second_factor: SecondFactor::Optional,
+            public_addr: "sallyport.example.org:443".to_owned(),
+            suite: None,
+            ca_keys: section.ca_keys,
+            lifetimes: section.lifetimes,
+            audit: section.audit,
+            authentication,
+            answer_patience: section.answer_patience,
+            require_fips: false,
+        };
+        Authority::open(config, OffsetDateTime::now_utc()).await.unwrap()
+    }
+
+    /// A user of single sign-on, or of the cluster's own.
+    pub(in super::super) fn user(name: &str, by_single_sign_on: bool) -> UserRecord {
+        let text = || "x".to_owned();
+        let origin = Origin { connector: text(), issuer: text(), subject: text() };
+        UserRecord {
+            name: UserName::new(name).unwrap(),
+            roles: Vec::new(),
+            traits: Default::default(),
+            origin: by_single_sign_on.then_some(origin),
+        }
+    }
+
+    #[tokio::test]
+    async fn administrators_without_a_factor_are_told_the_way_to_one_that_is_theirs() {
+        let directory = tempfile::tempdir().unwrap();
+        let rules =
+            AuthenticationSection { admin_factor: AdminFactor::Required, ..AuthenticationSection::default() };
+        let authority = authority(directory.path(), rules).await;
+        let identities = &authority.services.identities;
+        let challenges = &authority.services.api.factors.challenges;
+        let (by_password, by_provider) = ("with your password", "sign in at your provider again");
+        for (name, by_single_sign_on, way, not) in
+            [("alice", true, by_provider, "password"), ("bob", false, by_password, by_provider)]
+        {
+            let known = user(name, by_single_sign_on);
+            identities.put_user(known.clone(), 1);
+            let own = Own { user: known.name.clone(), login: Uuid::new_v4() };
+            let identity = identities.identity_of(&known, OffsetDateTime::now_utc());
+            let identity = Arc::new(Identity { login_id: own.login, ..identity });
+            let caller = Caller::Certified { identity, address: ([192, 0, 2, 1], 7).into() };
+            let act = Act { method: "Admin.CreateUser", verb: Verb::Create, what: "user" };
+            let demanded = challenges.administering.demand(&caller, act).await.unwrap_err();
+            let proven = challenges.prove_administrator(&caller, &own, None).await.unwrap_err();
+            assert_eq!(proven.code(), Code::FailedPrecondition);
+            for told in [demanded.message(), proven.message()] {
+                assert!(
+                    told.contains("add one") && told.contains("sallyport mfa add NAME"),
+                    "{name}: {told}"
+                );
+                assert!(told.contains(way) && !told.contains(not), "{name}: {told}");
+            }
+        }
     }
 }

@@ -228,9 +228,10 @@ impl Challenges {
                 return Err(refusal(&error));
             }
         };
+        let after = factor.value.after_use(authentication.credential, now);
         let means = Means {
             way: Way::Passkey,
-            factor: Some(UsedFactor::of(&factor.value)),
+            factor: Some(UsedFactor::used(&factor.value, &after)),
             second_factor: true,
             user_verified: authentication.user_verified,
         };
@@ -243,7 +244,6 @@ impl Challenges {
             self.wrong_proof(&browser.caller, &stored, event, now).await?;
             return Err(only_hardware());
         }
-        let after = factor.value.after_use(authentication.credential, now);
         let _changing = self.identities.steady().await;
         let spends = vec![Factors::used(&user, &factor, &after)?];
         let event = browser.event(Code::ChallengeProven);

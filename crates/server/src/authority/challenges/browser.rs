@@ -71,6 +71,7 @@ impl Challenges {
         redirect: Redirect,
         now: OffsetDateTime,
     ) -> Result<(Opened, String), Status> {
+        self.not_barred(caller, now)?;
         let host_name = host_name(&request.host_name);
         let keys = LoginKeys {
             ssh: request.ssh_public_key,
@@ -100,7 +101,8 @@ impl Challenges {
             self.factors.party()?;
         }
         let asked = LoginAsked {
-            ssh_public_key: keys.ssh,
+            // Without its comment, which no certificate has: what strangers begin is in memory.
+            ssh_public_key: keys.ssh.split_whitespace().take(2).collect::<Vec<_>>().join(" "),
             tls_public_key: BASE64.encode(&keys.tls),
             ttl_seconds: request.ttl_seconds,
             code_challenge: HEXLOWER.encode(&request.code_challenge),
@@ -118,7 +120,7 @@ impl Challenges {
             .field("purpose", "login")
             .field("host_name", asking.host_name.clone())
             .field("headless", headless);
-        let opened = self.opened(Purpose::Login(asked), asking, now)?;
+        let mut opened = self.opened(Purpose::Login(asked), asking, now)?;
         let mut steps = vec![opened.step.clone()];
         steps.extend(word.and_then(|word| word.spent));
         self.store.backend().transact(steps, now).await.map_err(|error| match error {
@@ -127,6 +129,7 @@ impl Challenges {
             }
             error => storage(&error),
         })?;
+        opened.place.stands();
         self.journal.note_caused(caller, event, "").await?;
         Ok((opened, code))
     }

@@ -81,7 +81,7 @@ fn to_proto(factor: &FactorRecord) -> v1::Factor {
         created: Some(convert::time_to_proto(factor.created)),
         last_used: factor.last_used.map(convert::time_to_proto),
         model: credential.map(|credential| credential.aaguid.to_string()).unwrap_or_default(),
-        backed_up: credential.is_some_and(|credential| credential.backup_eligible),
+        backed_up: credential.is_some_and(|credential| credential.backed_up),
     }
 }
 
@@ -180,9 +180,10 @@ impl Challenges {
             terminal_code: Some(terminal::hashed(&code)),
             ..asking(caller, own, &request.host_name)
         };
-        let opened = self.opened(purpose, asking, now)?;
+        let mut opened = self.opened(purpose, asking, now)?;
         let begun = self.store.backend().transact(vec![opened.step.clone()], now).await;
         begun.map_err(|error| storage(&error))?;
+        opened.place.stands();
         self.journal.note_caused(caller, event, "").await?;
         Ok(v1::BeginProofResponse { page: Some(self.page(&opened, "/approve")), code })
     }
@@ -251,9 +252,10 @@ impl Challenges {
         let event = caller.event(Code::ChallengeBegun).field("purpose", purpose.word());
         let terminal_code = (!code.is_empty()).then(|| terminal::hashed(&code));
         let asking = Asking { terminal_code, ..asking(caller, own, &request.host_name) };
-        let opened = self.opened(purpose, asking, now)?;
+        let mut opened = self.opened(purpose, asking, now)?;
         let _changing = self.identities.steady().await;
         self.spend(caller, own, spent, vec![opened.step.clone()], now).await?;
+        opened.place.stands();
         self.journal.note_caused(caller, event, "").await?;
         let page = if kind == FactorKind::Webauthn { "/enrol" } else { "" };
         Ok(v1::BeginAddFactorResponse { page: Some(self.page(&opened, page)), otp_uri, code })

@@ -20,10 +20,10 @@ use uuid::Uuid;
 use crate::authority::accounts::login::Accounts;
 use crate::authority::audit::journal::Journal;
 use crate::authority::caller::Caller;
-use crate::authority::challenges::bounds::Openings;
+use crate::authority::challenges::bounds::{AskedBy, Held, Openings};
 use crate::authority::challenges::making::Making;
 use crate::authority::challenges::records::{
-    ChallengeRecord, LIFETIME, MOST_FAILURES, OVER_KEPT, ProvenBy, Purpose, State,
+    ChallengeRecord, LIFETIME, LoginAsked, MOST_FAILURES, OVER_KEPT, ProvenBy, Purpose, SessionsAsked, State,
 };
 use crate::authority::challenges::waiting::Waiting;
 use crate::authority::config::AuthConfig;
@@ -58,7 +58,7 @@ pub(crate) struct Challenges {
     pub(super) factors: Arc<Factors>,
     pub(super) accounts: Arc<Accounts>,
     pub(super) administering: Arc<Administering>,
-    pub(super) openings: Openings,
+    pub(super) openings: Arc<Openings>,
     pub(super) waiting: Waiting,
     pub(super) making: Making,
     /// What was proven for sessions.
@@ -71,6 +71,8 @@ pub(crate) struct Opened {
     pub(crate) id: String,
     pub(crate) step: Op,
     pub(crate) expires: OffsetDateTime,
+    /// Stands once the step is taken.
+    pub(crate) place: Held,
 }
 
 /// Who asks for a challenge, and from where.
@@ -87,6 +89,11 @@ pub(crate) struct Asking<'a> {
 pub(super) fn random_text() -> Result<String, Status> {
     let bytes = random::bytes::<ID_BYTES>().map_err(|error| Status::internal(error.to_string()))?;
     Ok(BASE64URL_NOPAD.encode(&bytes))
+}
+
+/// Whether a text may be the id of a challenge.
+fn is_id(text: &str) -> bool {
+    text.len() == BASE64URL_NOPAD.encode_len(ID_BYTES) && BASE64URL_NOPAD.decode(text.as_bytes()).is_ok()
 }
 
 /// A call that waits for a challenge.
@@ -120,7 +127,7 @@ impl Challenges {
             factors: Arc::clone(factors),
             accounts: Arc::clone(accounts),
             administering: Arc::clone(administering),
-            openings: Openings::default(),
+            openings: Arc::default(),
             waiting: Waiting::default(),
             making: Making::default(),
             grants: Grants::default(),
@@ -151,8 +158,7 @@ impl Challenges {
         let id = random_text()?;
         let (key, expires) = (hash_of(&id), now + LIFETIME);
         let Asking { user, login, host_name, address, terminal_code } = asking;
-        let by_proxy = purpose.sessions().is_some_and(|asked| asked.proxy.is_some());
-        self.openings.opens((user, by_proxy), address, &key, expires, now)?;
+        let place = self.openings.holds(asked_by(&purpose, user, address), &key, expires, now)?;
         let record = ChallengeRecord {
             purpose,
             user: user.cloned(),
@@ -168,7 +174,7 @@ impl Challenges {
             sso: None,
         };
         let step = typed::create(&key, &record, Some(expires)).map_err(|error| storage(&error))?;
-        Ok(Opened { id, step, expires })
+        Ok(Opened { id, step, expires, place })
     }
 
     /// What a program is told of a challenge that was opened.
@@ -181,7 +187,18 @@ impl Challenges {
         }
     }
 
-    /// A challenge by its id, if it may be asked for from there.
+    /// Lets a caller go on from whose address there were not too many failures.
+    pub(super) fn not_barred(&self, caller: &Caller, now: OffsetDateTime) -> Result<(), Status> {
+        if caller.address().is_some_and(|address| self.guesses.is_barred(address, now)) {
+            return Err(Status::resource_exhausted(
+                "too many failed attempts from this address; try again in 15 minutes",
+            ));
+        }
+        Ok(())
+    }
+
+    /// A challenge by its id, if it may be asked for from there. An id that may be one and is not known counts as no guess: it has 128 random
+    /// bits, which no caller finds by trying, and after a restart of the authority each program comes with one that waited for its login.
     ///
     /// # Errors
     /// There is none, or there were too many failures from that address.
@@ -191,18 +208,12 @@ impl Challenges {
         id: &str,
         now: OffsetDateTime,
     ) -> Result<Stored<ChallengeRecord>, Status> {
-        if let Some(address) = caller.address()
-            && self.guesses.is_barred(address, now)
-        {
-            return Err(Status::resource_exhausted(
-                "too many failed attempts from this address; try again in 15 minutes",
-            ));
-        }
+        self.not_barred(caller, now)?;
         if let Some(stored) = self.open_by(&hash_of(id), now).await? {
             return Ok(stored);
         }
-        if let Some(address) = caller.address() {
-            self.guesses.note(address, now);
+        if !is_id(id) {
+            self.guessed(caller, now);
         }
         let status = Status::not_found(
             "this login or approval is not known or has ended; begin again with the command that opened it",
@@ -258,43 +269,48 @@ impl Challenges {
         Ok(written.first().copied().unwrap_or_default())
     }
 
-    /// The step that replaces a challenge. One that is over is kept for as long as its program or page may still ask what became of it, and
-    /// not at all where many are over at a time: all of them are in memory.
+    /// The step that replaces a challenge. Of one that is over so much is kept as its program and page need to be told what became of it, for
+    /// as long as they may ask; and nothing where the same asker, or strangers together, have ended many at a time: all of them are in memory.
     pub(super) fn changed(
         &self,
         stored: &Stored<ChallengeRecord>,
         next: &ChallengeRecord,
         now: OffsetDateTime,
     ) -> Result<Op, Status> {
-        // Of a connector that was tried, the administrator reads the outcome then.
-        let is_test = matches!(next.purpose, Purpose::SsoTest { .. });
-        let until = match next.state {
-            State::Used | State::Refused if !is_test && !self.openings.keeps_one_more(now) => {
+        let step = match next.state {
+            State::Pending | State::Proven(_) => {
+                typed::update(&stored.name, stored.revision, next, Some(next.expires))
+            }
+            State::Used | State::Refused if !is_test(next) && !self.openings.keeps(by(next), now) => {
                 return Ok(typed::delete::<ChallengeRecord>(&stored.name, Some(stored.revision)));
             }
-            State::Used | State::Refused => next.expires.min(now + OVER_KEPT),
-            State::Pending | State::Proven(_) => next.expires,
+            State::Used | State::Refused => {
+                let until = next.expires.min(now + OVER_KEPT);
+                typed::update(&stored.name, stored.revision, &left_of(next), Some(until))
+            }
         };
-        typed::update(&stored.name, stored.revision, next, Some(until)).map_err(|error| storage(&error))
+        step.map_err(|error| storage(&error))
     }
 
-    /// A challenge was replaced: those who wait hear of it, and one that is over counts no more.
+    /// A challenge was replaced: those who wait hear of it, and one that is over counts no more with those that are open.
     pub(super) fn is_changed(&self, stored: &Stored<ChallengeRecord>, next: &ChallengeRecord) {
-        let is_over = match next.state {
-            State::Used | State::Refused => true,
+        let now = OffsetDateTime::now_utc();
+        match next.state {
+            State::Used | State::Refused => {
+                self.openings.closes(by(next), &stored.name);
+                if !is_test(next) {
+                    self.openings.kept(by(next), now);
+                }
+            }
             // What was proven for sessions is a proof from then on, and no program comes back to use the challenge up.
-            State::Proven(_) => next.purpose.sessions().is_some(),
-            State::Pending => false,
-        };
-        if is_over {
-            let asked_by = if matches!(next.purpose, Purpose::Login(_)) { None } else { next.user.as_ref() };
-            self.openings.closes(asked_by, next.address, &stored.name);
+            State::Proven(_) if next.purpose.sessions().is_some() => {
+                self.openings.closes(by(next), &stored.name);
+            }
+            State::Proven(_) | State::Pending => {}
         }
-        if next.purpose.sessions().is_some()
-            && next.state == State::Refused
-            && let Some(login) = next.login
+        if let (Some(asked), State::Refused, Some(login)) = (next.purpose.sessions(), &next.state, next.login)
         {
-            self.grants.refused(login, next.address, OffsetDateTime::now_utc());
+            self.grants.refused(login, next.address, asked.proxy.as_deref(), now);
         }
         self.waiting.changed(&stored.name);
     }
@@ -352,9 +368,7 @@ impl Challenges {
         event: Event,
         now: OffsetDateTime,
     ) -> Result<(), Status> {
-        if let Some(address) = caller.address() {
-            self.guesses.note(address, now);
-        }
+        self.guessed(caller, now);
         let mut next = stored.value.clone();
         next.failures = next.failures.saturating_add(1);
         if next.failures >= MOST_FAILURES {
@@ -376,9 +390,7 @@ impl Challenges {
         let mut next = stored.value.clone();
         next.state = State::Refused;
         next.ceremony = None;
-        if let Some(address) = caller.address() {
-            self.guesses.note(address, now);
-        }
+        self.guessed(caller, now);
         self.journal.record(vec![Self::named(event, stored)]).await?;
         self.write(stored, &next, Vec::new(), now).await.map(drop)
     }
@@ -447,3 +459,73 @@ impl Challenges {
         Op::Check { key: format!("{}/{user}", UserRecord::KIND), revision }
     }
 }
+
+/// Who has asked for a challenge, as far as bounds are concerned. A stranger has asked for a login, whichever user proves it.
+fn asked_by<'a>(purpose: &'a Purpose, user: Option<&'a UserName>, address: IpAddr) -> AskedBy<'a> {
+    AskedBy {
+        user: user.filter(|_| !matches!(purpose, Purpose::Login(_))),
+        proxy: purpose.sessions().and_then(|asked| asked.proxy.as_deref()),
+        address,
+    }
+}
+
+fn by(record: &ChallengeRecord) -> AskedBy<'_> {
+    asked_by(&record.purpose, record.user.as_ref(), record.address)
+}
+
+/// Of a connector that was tried, the administrator reads the outcome when it is over.
+fn is_test(record: &ChallengeRecord) -> bool {
+    matches!(record.purpose, Purpose::SsoTest { .. })
+}
+
+/// What is kept of a challenge that is over: how it stands, what it was for, and by what its program and its user prove that it is theirs. No
+/// keys, no sessions, nothing that was sealed, and no ceremony.
+fn left_of(record: &ChallengeRecord) -> ChallengeRecord {
+    let purpose = match &record.purpose {
+        Purpose::Login(asked) => Purpose::Login(LoginAsked {
+            ssh_public_key: String::new(),
+            tls_public_key: String::new(),
+            ttl_seconds: asked.ttl_seconds,
+            code_challenge: asked.code_challenge.clone(),
+            redirect: asked.redirect.clone(),
+            device: None,
+        }),
+        Purpose::Session(asked) => Purpose::Session(SessionsAsked {
+            factor: asked.factor,
+            targets: Vec::new(),
+            all: asked.all,
+            seconds: asked.seconds,
+            proxy: asked.proxy.clone(),
+            shown: asked.shown,
+            partly: asked.partly,
+        }),
+        Purpose::EnrolCodes { name, allowed, .. } => {
+            Purpose::EnrolCodes { name: name.clone(), sealed: String::new(), allowed: *allowed }
+        }
+        Purpose::Administer { .. } => Purpose::Administer { asked: None },
+        Purpose::AddFactor { .. }
+        | Purpose::RemoveFactor { .. }
+        | Purpose::RecoveryCodes
+        | Purpose::ChangePassword
+        | Purpose::EnrolPasskey { .. }
+        | Purpose::SsoTest { .. } => record.purpose.clone(),
+    };
+    ChallengeRecord {
+        purpose,
+        user: record.user.clone(),
+        login: record.login,
+        host_name: record.host_name.clone(),
+        address: record.address,
+        created: record.created,
+        expires: record.expires,
+        state: record.state.clone(),
+        ceremony: None,
+        failures: record.failures,
+        terminal_code: None,
+        sso: None,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

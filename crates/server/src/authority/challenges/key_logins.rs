@@ -1,6 +1,11 @@
-//! A login that a program proves itself, by a security key at its machine: no page and no proxy has a part in it.
+//! A login that a program proves itself, by a security key at its machine: no page and no proxy has a part in it. The program has the key
+//! sign which certificate authority it has reached. So nothing that a browser has had signed finishes such a login, and nothing that a
+//! program has had signed for a false authority, which may have passed on what this one has asked.
 
+use data_encoding::HEXLOWER;
 use sallyport_access::UserName;
+use sallyport_ca::CaKind;
+use sallyport_sal::custody::StoredKey;
 use sallyport_webauthn::{
     Assertion, AuthenticationChoice, Pending, Purpose as Ceremony, UserVerification, WebAuthnError, Who,
 };
@@ -14,6 +19,8 @@ use crate::authority::challenges::pages::Browser;
 use crate::authority::challenges::passkeys::Checked;
 use crate::authority::challenges::records::{LoginAsked, Purpose, Redirect};
 use crate::authority::factors::passkeys::refusal;
+use crate::authority::records::CaRecord;
+use crate::authority::storage::storage;
 
 /// Most accounts of this cluster on one key of which it gives the answers.
 const MOST_ASSERTIONS: usize = 16;
@@ -85,9 +92,23 @@ impl Challenges {
         Self::is_pending(&stored)?;
         let pending = Self::take_ceremony(&mut stored)?;
         let checked = self.check_assertions(pending, &user, assertions, now).await?;
-        self.passkey_checked(&Browser::none(caller), &stored, checked, now).await?;
+        self.passkey_checked(&Browser::none(caller), &stored, checked, Some(&user), now).await?;
         let finished = self.finish_browser_login(caller, program).await?;
         finished.login.ok_or_else(|| Status::internal("a login that was proven has no certificates"))
+    }
+
+    /// The pins of the certificate authorities by which programs know this cluster. In a rotation these are both: a host's certificate may
+    /// be of either.
+    async fn pins(&self, now: OffsetDateTime) -> Result<Vec<String>, Status> {
+        let stored = self.store.get::<CaRecord>(CaKind::Host.name(), now).await;
+        let stored = stored.map_err(|error| storage(&error))?;
+        let CaRecord(state) = stored.ok_or_else(|| Status::internal("there is no host CA"))?.value;
+        let keys = state.trusted().filter_map(|authority| authority.tls_key.as_ref());
+        let pin = |key: &StoredKey| {
+            let public = key.public_key().map_err(|error| Status::internal(error.to_string()))?;
+            Ok(format!("sha256:{}", HEXLOWER.encode(&public.spki_sha256())))
+        };
+        keys.map(pin).collect()
     }
 
     /// Holds what a security key has signed against what was begun. The key says by a handle whose the passkey is, and not which: it is
@@ -104,6 +125,7 @@ impl Challenges {
         let refused = |error| Checked { whose: None, outcome: Err(error) };
         let Ok(user) = UserName::new(user) else { return Ok(refused(WebAuthnError::UnknownCredential)) };
         let held = self.factors.held(&user, now).await?;
+        let pins = self.pins(now).await?;
         let read = |said: v1::KeyAssertion| {
             let v1::KeyAssertion { client_data_json, authenticator_data, signature, user_handle } = said;
             Assertion::new(&client_data_json, &authenticator_data, &signature, &user_handle)
@@ -111,12 +133,12 @@ impl Challenges {
         let read: Result<Vec<Assertion>, WebAuthnError> = assertions.into_iter().map(read).collect();
         let handle = held.set.as_ref().map(|set| &set.value.handle);
         let own = read.map(|read| read.into_iter().find(|one| Some(one.user()) == handle));
-        let named = own.and_then(|own| own.ok_or(WebAuthnError::UnknownCredential));
-        let named = match named.and_then(|own| own.by_one_of(&held.credentials())) {
-            Ok(named) => named,
+        let own = own.and_then(|own| own.ok_or(WebAuthnError::UnknownCredential));
+        let response = match own.and_then(|own| own.by_one_of(&held.credentials(), pins)) {
+            Ok(response) => response,
             Err(error) => return Ok(refused(error)),
         };
-        let is_it = |credential: &sallyport_webauthn::Credential| credential.id == *named.credential_id();
+        let is_it = |credential: &sallyport_webauthn::Credential| credential.id == *response.credential_id();
         let factor = held.factors.into_iter().find(|factor| factor.value.credential().is_some_and(is_it));
         let Some((factor, record)) = factor.and_then(|factor| {
             let record = factor.value.credential().cloned()?;
@@ -124,7 +146,8 @@ impl Challenges {
         }) else {
             return Ok(refused(WebAuthnError::UnknownCredential));
         };
-        let outcome = party.finish_authentication(pending, Ceremony::Login, None, &named, Some(&record), now);
+        let outcome =
+            party.finish_authentication(pending, Ceremony::Login, None, &response, Some(&record), now);
         Ok(Checked { whose: Some((user, factor)), outcome })
     }
 }

@@ -146,15 +146,16 @@ impl Challenges {
         Self::is_pending(&stored)?;
         let pending = Self::take_ceremony(&mut stored)?;
         let checked = self.check_passkey(pending, Ceremony::Login, None, response, now).await?;
-        self.passkey_checked(browser, &stored, checked, now).await
+        self.passkey_checked(browser, &stored, checked, None, now).await
     }
 
-    /// A login was to be proven by a passkey, whose answer was looked at.
+    /// A login was to be proven by a passkey, whose answer was looked at. `named` is whose a program says that it is; pages name no user.
     pub(super) async fn passkey_checked(
         &self,
         browser: &Browser,
         stored: &Stored<ChallengeRecord>,
         checked: Checked,
+        named: Option<&str>,
         now: OffsetDateTime,
     ) -> Result<v1::WebProven, Status> {
         let (authentication, name, factor) = match checked {
@@ -166,19 +167,28 @@ impl Challenges {
                 let whose = whose.map(|(user, _)| user.to_string()).unwrap_or_default();
                 let event = browser.event(Code::UserLoginFailed).user(whose).message(error.word());
                 let event = event.field("way", "passkey");
-                self.wrong_proof(&browser.caller, stored, event, now).await?;
+                // Nothing has proven that the program's person is the one whom it names.
+                let event = match named {
+                    Some(named) => event.field("named_user", shown(named)),
+                    None => event,
+                };
+                match asked(stored)?.redirect {
+                    // The program has one answer of the security key, and no page that asks for another.
+                    Redirect::SecurityKey => self.end(&browser.caller, stored, event, now).await?,
+                    _ => self.wrong_proof(&browser.caller, stored, event, now).await?,
+                }
                 return Err(refusal(&error));
             }
         };
         let user = self.store.get::<UserRecord>(name.as_str(), now).await.map_err(|error| storage(&error))?;
         let user = user.ok_or_else(|| refusal(&WebAuthnError::UnknownCredential))?;
+        let after = factor.value.after_use(authentication.credential, now);
         let by = Means {
             way: Way::Passkey,
-            factor: Some(UsedFactor::of(&factor.value)),
+            factor: Some(UsedFactor::used(&factor.value, &after)),
             second_factor: authentication.user_verified,
             user_verified: authentication.user_verified,
         };
-        let after = factor.value.after_use(authentication.credential, now);
         let _changing = self.identities.steady().await;
         let spends = vec![Factors::used(&name, &factor, &after)?];
         self.login_proven(browser, stored, (&user.value, user.revision), by, spends, now).await
@@ -233,9 +243,17 @@ impl Challenges {
     ) -> Result<v1::WebProven, Status> {
         let asked = asked(stored)?;
         if user.origin.is_some() && means.way != Way::SingleSignOn {
-            // Their passkey proves what comes after a login, and browsers offer it here: the person goes on with the right button.
             let event = browser.event(Code::ChallengeRefused).user(user.name.as_str());
-            self.wrong_proof(&browser.caller, stored, event.message("not by single sign-on"), now).await?;
+            let event = event.message("not by single sign-on");
+            if asked.redirect == Redirect::SecurityKey {
+                self.end(&browser.caller, stored, event, now).await?;
+                return Err(Status::permission_denied(
+                    "you come by single sign-on, and log in by that alone: sallyport login --browser, or --headless on a machine without a \
+                     browser",
+                ));
+            }
+            // Their passkey proves what comes after a login, and browsers offer it here: the person goes on with the right button.
+            self.wrong_proof(&browser.caller, stored, event, now).await?;
             return Err(Status::permission_denied(
                 "you come by single sign-on, and log in by that alone: choose it on the page",
             ));
@@ -295,5 +313,72 @@ impl Challenges {
         let event = browser.event(Code::ChallengeRefused).user(whose).message("refused at the page");
         self.journal.note_caused(&browser.caller, Self::named(event, &stored), "refused").await?;
         Ok(v1::WebRefused {})
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use sallyport_ca::keys::{SshKeyPair, TlsKey};
+    use sallyport_sal::Suite;
+
+    use super::super::administrators::tests;
+    use super::*;
+    use crate::authority::caller::Caller;
+    use crate::config::{AuthenticationSection, WebauthnSection};
+
+    #[tokio::test]
+    async fn a_user_of_single_sign_on_is_told_the_way_where_the_passkey_was_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let webauthn = WebauthnSection {
+            rp_id: "sallyport.example.org".to_owned(),
+            origins: vec!["https://sallyport.example.org".to_owned()],
+            user_verification: Default::default(),
+            attestation: None,
+            counter: Default::default(),
+            backup: Default::default(),
+        };
+        let rules = AuthenticationSection { webauthn: Some(webauthn), ..AuthenticationSection::default() };
+        let authority = tests::authority(directory.path(), rules).await;
+        let now = OffsetDateTime::now_utc();
+        let challenges = &authority.services.api.factors.challenges;
+        let caller = Caller::Anonymous { address: ([192, 0, 2, 1], 7).into() };
+        let ssh = SshKeyPair::generate(Suite::BalancedV1, "x").unwrap();
+        let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
+        let (ssh_public_key, tls_public_key) = (ssh.public_line().to_owned(), tls.spki_der().to_vec());
+        let code_challenge = hash::sha256(b"verifier").to_vec();
+        let by_key = v1::BeginKeyLoginRequest {
+            ssh_public_key: ssh_public_key.clone(),
+            tls_public_key: tls_public_key.clone().into(),
+            code_challenge: code_challenge.clone().into(),
+            ..v1::BeginKeyLoginRequest::default()
+        };
+        let at_page = v1::BeginBrowserLoginRequest {
+            ssh_public_key,
+            tls_public_key: tls_public_key.into(),
+            code_challenge: code_challenge.into(),
+            ..v1::BeginBrowserLoginRequest::default()
+        };
+        let by_key = challenges.begin_key_login(&caller, by_key).await.unwrap().challenge;
+        let at_page = challenges.begin_browser_login(&caller, at_page).await.unwrap().page.unwrap().challenge;
+        let user = tests::user("alice", true);
+        for (id, way, not) in
+            [(by_key, "sallyport login --browser", "page"), (at_page, "on the page", "--browser")]
+        {
+            let stored = challenges.at(&caller, &id, now).await.unwrap();
+            let is_key = asked(&stored).unwrap().redirect == Redirect::SecurityKey;
+            let means = Means { way: Way::Passkey, factor: None, second_factor: true, user_verified: true };
+            let browser = Browser::none(&caller);
+            let told = challenges.login_proven(&browser, &stored, (&user, 1), means, Vec::new(), now).await;
+            let told = told.unwrap_err();
+            let told = told.message();
+            assert!(told.contains(way) && !told.contains(not), "{told}");
+            // At the page the person goes on by another button; the program has nothing else to prove.
+            let left = challenges.at(&caller, &id, now).await.unwrap().value;
+            match is_key {
+                true => assert_eq!(left.state, State::Refused),
+                false => assert_eq!((left.state, left.failures), (State::Pending, 1)),
+            }
+        }
     }
 }

@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tonic::Status;
 
-/// Challenges that are waited for at a time.
-const MOST: usize = 2_000;
+/// Challenges that are waited for at a time: more than strangers may have open, so that they keep no user from waiting.
+const MOST: usize = 3 * super::bounds::MOST;
 
 /// Who waits, by the challenge's key.
 #[derive(Debug, Default)]

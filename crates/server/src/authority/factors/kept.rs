@@ -242,12 +242,28 @@ impl Factors {
         removed(user.as_str(), &RecoveryRecord { codes: Vec::new(), made: now }).map_err(failed)
     }
 
-    /// The step that puts a factor in the place of what it was.
+    /// The step that puts a factor in the place of what it was. What an operator should know of its use is in the log.
     pub(crate) fn used(
         user: &UserName,
         before: &Stored<FactorRecord>,
         after: &FactorRecord,
     ) -> Result<Op, Status> {
+        let noticed = before.value.noticed(after);
+        if noticed.counter_went_back {
+            tracing::warn!(
+                %user,
+                factor = %after.name,
+                "the sign count of a passkey went back: a copy of it may be in use"
+            );
+        }
+        if let Some(backup) = noticed.backup_word() {
+            tracing::warn!(
+                %user,
+                factor = %after.name,
+                backup,
+                "whether a passkey is synced to other devices has changed"
+            );
+        }
         let key = FactorRecord::key(user, before.value.id);
         typed::update(&key, before.revision, after, None).map_err(failed)
     }

@@ -37,8 +37,8 @@ pub(crate) fn passkeys_off() -> Status {
     )
 }
 
-/// What the person at the browser reads. Of a passkey that is not registered they learn no more than of a wrong signature
-/// (WebAuthn L3 §14.6.2).
+/// What the person reads, at a browser or at a terminal with a security key. Of a passkey that is not registered they learn no more than of
+/// a wrong signature (WebAuthn L3 §14.6.2).
 pub(crate) fn refusal(error: &WebAuthnError) -> Status {
     match error {
         WebAuthnError::UnknownCredential
@@ -50,7 +50,7 @@ pub(crate) fn refusal(error: &WebAuthnError) -> Status {
             "this passkey is not one that is registered here for this, or its answer is wrong; use another passkey or another way",
         ),
         WebAuthnError::TooLarge { .. } | WebAuthnError::BadResponse { .. } | WebAuthnError::IdMismatch => {
-            Status::invalid_argument(format!("the browser's answer cannot be read: {error}"))
+            Status::invalid_argument(format!("the passkey's answer cannot be read: {error}"))
         }
         WebAuthnError::Challenge(_) | WebAuthnError::BadRecord { .. } => {
             tracing::error!(%error, "a passkey cannot be checked");
@@ -58,5 +58,29 @@ pub(crate) fn refusal(error: &WebAuthnError) -> Status {
         }
         WebAuthnError::AlreadyRegistered => Status::already_exists(error.to_string()),
         other => Status::permission_denied(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use sallyport_webauthn::{Assertion, MAX_RESPONSE_BYTES};
+
+    use super::*;
+
+    #[test]
+    fn a_person_at_a_terminal_reads_of_no_browser_and_no_page() {
+        let late = time::OffsetDateTime::UNIX_EPOCH;
+        for error in [
+            Assertion::new(&vec![b' '; MAX_RESPONSE_BYTES], &[7], &[7], b"alice").unwrap_err(),
+            WebAuthnError::Expired { expired: late, now: late },
+            WebAuthnError::ChallengeMismatch,
+            WebAuthnError::UnknownCredential,
+            WebAuthnError::UserNotVerified,
+        ] {
+            let told = refusal(&error);
+            let told = told.message();
+            assert!(!told.contains("browser") && !told.contains("page"), "{told}");
+        }
     }
 }

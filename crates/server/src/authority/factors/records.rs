@@ -41,6 +41,31 @@ pub(crate) enum FactorSecret {
     },
 }
 
+/// What the use of a passkey has shown of it, where its proof holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Noticed {
+    /// The sign count did not grow, and `counter: flag` let the passkey in: a copy of it may be in use.
+    pub(crate) counter_went_back: bool,
+    /// Whether the passkey is synced to other devices now, where that changed since it was used before.
+    pub(crate) backup: Option<bool>,
+}
+
+impl Noticed {
+    /// An event with it.
+    pub(crate) fn on(self, event: Event) -> Event {
+        let event = if self.counter_went_back { event.field("counter", "went_back") } else { event };
+        match self.backup_word() {
+            Some(backup) => event.field("backup", backup),
+            None => event,
+        }
+    }
+
+    /// The word for how its state of being synced has changed.
+    pub(crate) fn backup_word(self) -> Option<&'static str> {
+        self.backup.map(|synced| if synced { "now_synced" } else { "no_longer_synced" })
+    }
+}
+
 impl Kind for FactorRecord {
     const KIND: &'static str = "factor";
 }
@@ -89,6 +114,18 @@ impl FactorRecord {
     /// It as it is once its passkey was used.
     pub(crate) fn after_use(&self, credential: Credential, now: OffsetDateTime) -> Self {
         Self { last_used: Some(now), secret: FactorSecret::Webauthn { credential }, ..self.clone() }
+    }
+
+    /// What its use has shown, by what is on record of it before and after. The record keeps the higher sign count: one that stays where it was
+    /// is one that the authenticator did not raise.
+    pub(crate) fn noticed(&self, after: &Self) -> Noticed {
+        match (self.credential(), after.credential()) {
+            (Some(before), Some(after)) => Noticed {
+                counter_went_back: before.sign_count != 0 && after.sign_count == before.sign_count,
+                backup: (after.backed_up != before.backed_up).then_some(after.backed_up),
+            },
+            _ => Noticed::default(),
+        }
     }
 
     /// An event with which factor it is about.
@@ -148,4 +185,57 @@ pub(crate) struct RecoveryRecord {
 
 impl Kind for RecoveryRecord {
     const KIND: &'static str = "recovery";
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use sallyport_webauthn::{Attestation, Binary, Format, Proof};
+
+    use super::*;
+
+    fn passkey(sign_count: u32, backed_up: bool) -> FactorRecord {
+        let credential = Credential {
+            id: Binary(vec![1]),
+            user: UserHandle::new(vec![1]).unwrap(),
+            public_key: Binary(vec![]),
+            sign_count,
+            backup_eligible: true,
+            backed_up,
+            user_verified: true,
+            transports: Vec::new(),
+            aaguid: Uuid::nil(),
+            attestation: Attestation { format: Format::None, proof: Proof::Absent },
+            discoverable: None,
+            created: OffsetDateTime::UNIX_EPOCH,
+            last_used: None,
+            nickname: String::new(),
+        };
+        FactorRecord {
+            id: Uuid::nil(),
+            name: FactorName::new("laptop").unwrap(),
+            created: OffsetDateTime::UNIX_EPOCH,
+            last_used: None,
+            secret: FactorSecret::Webauthn { credential },
+        }
+    }
+
+    #[test]
+    fn a_use_shows_a_count_that_did_not_grow_and_a_passkey_that_is_synced_since() {
+        let noticed = |before: (u32, bool), after: (u32, bool)| {
+            let noticed = passkey(before.0, before.1).noticed(&passkey(after.0, after.1));
+            (noticed.counter_went_back, noticed.backup_word())
+        };
+        assert_eq!(noticed((7, false), (8, false)), (false, None));
+        assert_eq!(noticed((7, false), (7, false)), (true, None));
+        // An authenticator without a counter says zero each time.
+        assert_eq!(noticed((0, true), (0, true)), (false, None));
+        assert_eq!(noticed((0, false), (0, true)), (false, Some("now_synced")));
+        assert_eq!(noticed((3, true), (3, false)), (true, Some("no_longer_synced")));
+        let codes = FactorRecord {
+            secret: FactorSecret::Totp { sealed: String::new(), last_step: None },
+            ..passkey(0, false)
+        };
+        assert_eq!(codes.noticed(&codes), Noticed::default());
+    }
 }

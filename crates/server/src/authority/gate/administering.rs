@@ -44,6 +44,18 @@ impl Act<'_> {
     }
 }
 
+/// How an administrator gets a first factor: it is allowed by what they log in with.
+pub(crate) fn how_to_enrol(by_single_sign_on: bool) -> &'static str {
+    match by_single_sign_on {
+        true => {
+            "add one: sallyport mfa add NAME, and sign in at your provider again at the page that it opens"
+        }
+        false => {
+            "add one with your password: sallyport mfa add NAME. If you have no password, ask another administrator for a reset link"
+        }
+    }
+}
+
 /// What users prove themselves with now, and since when.
 struct Means {
     held: Held,
@@ -142,8 +154,8 @@ impl Administering {
             (false, AdminFactor::Required) => refusal(
                 Wanted::Enrol,
                 format!(
-                    "to {words} you prove a factor first (auth.authentication.admin_factor), and you have none; add one with your password: \
-                     sallyport mfa add NAME. If you have no password, ask another administrator for a reset link"
+                    "to {words} you prove a factor first (auth.authentication.admin_factor), and you have none; {}",
+                    how_to_enrol(self.by_single_sign_on(name))
                 ),
             ),
             (false, AdminFactor::Enrolled | AdminFactor::Off) => {
@@ -158,6 +170,10 @@ impl Administering {
             tracing::warn!(problem = unwritten.message(), "that a factor was demanded is not on record yet");
         }
         Err(status)
+    }
+
+    fn by_single_sign_on(&self, user: &UserName) -> bool {
+        self.identities.user(user).is_some_and(|user| user.origin.is_some())
     }
 
     fn event(&self, caller: &Caller, code: Code, act: Act<'_>) -> Event {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use sallyport_access::{
-    ApiPermit, Decidable, HostRole, Identity, Permit, Policies, Principal, Refusal, Verb,
+    ApiPermit, Decidable, HostId, HostRole, Identity, Permit, Policies, Principal, Refusal, Verb,
 };
 use sallyport_audit::Code;
 use sallyport_wire::acts::{self, Weight};
@@ -27,6 +27,13 @@ use crate::authority::policy::Policy;
 fn over_bounds() -> Status {
     metrics::counter!("sallyport_auth_calls_over_bounds_total").increment(1);
     Status::resource_exhausted("too many calls from this address, login or proxy; try again in a minute")
+}
+
+fn host_id(identity: &Identity) -> Option<HostId> {
+    match identity.principal {
+        Principal::Host { id, .. } => Some(id),
+        Principal::User { .. } => None,
+    }
 }
 
 /// Decides who may call what. It asks memory only, but to put a refusal on record, and for what is dangerous.
@@ -80,24 +87,28 @@ impl Gate {
 
     /// Whether a proxy is within its bounds with a call for a browser at its pages.
     pub(crate) fn pages_within_bounds(&self, proxy: &Identity) -> Result<(), Status> {
-        match &proxy.principal {
-            Principal::Host { id, .. } if self.guesses.admits_pages(*id, OffsetDateTime::now_utc()) => Ok(()),
+        let now = OffsetDateTime::now_utc();
+        match host_id(proxy) {
+            Some(id) if self.guesses.on_behalf.admits_pages(id, now) => Ok(()),
             _ => Err(over_bounds()),
         }
     }
 
-    /// Whether the certificate is verified that a host shows of a user's client: not where too many from there did not count in this minute.
-    pub(crate) fn verifies_from(&self, address: IpAddr) -> Result<(), Status> {
-        if self.guesses.verifies_from(address, OffsetDateTime::now_utc()) {
-            Ok(())
-        } else {
-            Err(over_bounds())
+    /// Whether a certificate is verified that a host shows of a user's client: not where the authority has refused too many in this minute that
+    /// this host has shown, from there or at all. What other hosts have shown counts for them alone.
+    pub(crate) fn verifies(&self, host: &Identity, from: Option<IpAddr>) -> Result<(), Status> {
+        let now = OffsetDateTime::now_utc();
+        match host_id(host) {
+            Some(id) if self.guesses.on_behalf.verifies(id, from, now) => Ok(()),
+            _ => Err(over_bounds()),
         }
     }
 
-    /// One did not count.
-    pub(crate) fn note_bad(&self, address: IpAddr) {
-        self.guesses.note_bad(address, OffsetDateTime::now_utc());
+    /// A certificate that a host has shown was refused.
+    pub(crate) fn note_bad(&self, host: &Identity, from: Option<IpAddr>) {
+        if let Some(id) = host_id(host) {
+            self.guesses.on_behalf.note_bad(id, from, OffsetDateTime::now_utc());
+        }
     }
 
     /// Whether a call that a proxy makes for a client of a user's login is within the bounds of that login, of where the client is, and of the
@@ -109,8 +120,8 @@ impl Gate {
         address: IpAddr,
     ) -> Result<(), Status> {
         let now = OffsetDateTime::now_utc();
-        match &proxy.principal {
-            Principal::Host { id, .. } if self.guesses.admits_for(*id, user.login_id, address, now) => Ok(()),
+        match host_id(proxy) {
+            Some(id) if self.guesses.on_behalf.admits_for(id, user.login_id, address, now) => Ok(()),
             _ => Err(over_bounds()),
         }
     }

@@ -5,4 +5,5 @@ pub(crate) mod administering;
 pub(crate) mod calls;
 pub(crate) mod delegation;
 pub(crate) mod guesses;
+mod on_behalf;
 pub(crate) mod proofs;

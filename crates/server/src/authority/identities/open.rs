@@ -206,14 +206,16 @@ impl Logins {
     ) -> Result<(), Status> {
         let kept = match which {
             Which::One(id) => {
-                let stored = self.store.get::<LoginRecord>(&name_of(user, id), now).await;
-                let stored = stored.map_err(|error| storage(&error))?.ok_or_else(|| {
-                    Status::not_found(format!(
-                        "{user} has no open login {id}; it has ended, or there was none"
-                    ))
-                })?;
                 // Its user may log out of a login by which a device was asked for. Another who ends it may end that of a thief.
                 let own = caller.identity().is_some_and(|identity| identity.login_id == id);
+                let stored = self.store.get::<LoginRecord>(&name_of(user, id), now).await;
+                let Some(stored) = stored.map_err(|error| storage(&error))? else {
+                    // A thief may have ended the login after it has asked for a device.
+                    return Err(match own {
+                        true => not_open(user, id, 0),
+                        false => not_open(user, id, self.void_from(caller, user, id, message, now).await?),
+                    });
+                };
                 let asked = if own { Asked::Waits } else { Asked::Void };
                 let logins = [stored.value];
                 let ended = self.end_these(caller, (user, &logins), asked, message, now).await?;
@@ -244,6 +246,22 @@ impl Logins {
                 return Ok(());
             }
         }
+    }
+
+    /// Removes the devices that wait to be admitted and that a login has asked for which has ended. Gives how many.
+    async fn void_from(
+        &self,
+        caller: &Caller,
+        user: &UserName,
+        login: Uuid,
+        why: &str,
+        now: OffsetDateTime,
+    ) -> Result<usize, Status> {
+        let mut voided = Ended::default();
+        self.void(caller, (user, Waiting::From(&[login])), why, now, &mut voided).await?;
+        let devices = voided.events.len();
+        self.take(caller, voided, (Vec::new(), None), now, &mut 0).await?;
+        Ok(devices)
     }
 
     /// Takes the steps that end logins. The caller has the policy read anew afterwards, once for all that end. The events say the cause where no
@@ -385,6 +403,16 @@ impl Ending {
     }
 }
 
+/// The answer where a login was to end that is not open, with how many of the devices that it had asked for were void for that.
+fn not_open(user: &UserName, id: Uuid, voided: usize) -> Status {
+    let removed = match voided {
+        0 => String::new(),
+        1 => "; the device that it had asked for was removed".to_owned(),
+        devices => format!("; the {devices} devices that it had asked for were removed"),
+    };
+    Status::not_found(format!("{user} has no open login {id}; it has ended, or there was none{removed}"))
+}
+
 /// A failure after some logins have ended: the answer says that they have.
 fn after_ends(count: u32, problem: Status) -> Status {
     let ended = match count {
@@ -409,8 +437,18 @@ fn shown(span: Duration) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use sallyport_access::{DeviceCustody, DeviceId, Identity};
+    use sallyport_wire::v1::admin_server::Admin as _;
+    use tonic::Request;
+
     use super::*;
+    use crate::authority::devices::index;
+    use crate::authority::devices::records::{DeviceRecord, DeviceState};
+    use crate::authority::identities::logins::open_login;
+    use crate::authority::sso::tests::Site;
+    use crate::authority::streams::Line;
 
     #[test]
     fn a_failure_after_logins_have_ended_says_that_they_have() {
@@ -420,5 +458,71 @@ mod tests {
         assert_eq!(told(1), "1 login has ended; what was to follow has failed: the disk is full");
         assert_eq!(told(7), "7 logins have ended; what was to follow has failed: the disk is full");
         assert_eq!(after_ends(1, full()).code(), tonic::Code::Unavailable);
+    }
+
+    /// The thief logs out of the stolen login before its user hears of it.
+    #[tokio::test]
+    async fn attacks_a_login_that_ends_itself_leaves_no_device_to_the_user_who_ends_it_then() {
+        let site = Site::new().await;
+        let services = &site.authority.services;
+        let (logins, store) = (&services.logins, &services.store);
+        let now = OffsetDateTime::now_utc();
+        let mut request =
+            Request::new(v1::CreateUserRequest { name: "alice".to_owned(), ..Default::default() });
+        request.extensions_mut().insert(Caller::LocalAdmin);
+        request.extensions_mut().insert(Line::default());
+        services.api.admin.clone().create_user(request).await.unwrap();
+        let alice = UserName::new("alice").unwrap();
+        let by = |login_id| {
+            let known = services.identities.user(&alice).unwrap();
+            let identity = Identity { login_id, ..services.identities.identity_of(&known, now) };
+            Caller::Certified { identity: Arc::new(identity), address: ([192, 0, 2, 1], 7).into() }
+        };
+        let (stolen, own) = (Uuid::new_v4(), Uuid::new_v4());
+        let mut steps = Vec::new();
+        for login in [stolen, own] {
+            steps.push(open_login(&alice, login, now + time::Duration::hours(12), None).unwrap());
+        }
+        let asked = [stolen, stolen, own].map(|login| DeviceRecord {
+            id: DeviceId::new(),
+            public_key: String::new(),
+            custody: DeviceCustody::File,
+            users: vec![alice.clone()],
+            state: DeviceState::Pending,
+            name: "laptop".to_owned(),
+            os: String::new(),
+            serial: String::new(),
+            enrolled: now,
+            enrolled_by: alice.clone(),
+            login: Some(login),
+            last: None,
+        });
+        for device in &asked {
+            steps.push(typed::create(&device.id.to_string(), device, None).unwrap());
+            steps.extend(index::written(None, device).unwrap());
+        }
+        store.backend().transact(steps, now).await.unwrap();
+        let waiting = async || {
+            let found = index::of(store, &alice, now).await.unwrap();
+            found.into_iter().filter_map(|device| device.value.login).collect::<Vec<_>>()
+        };
+
+        assert_eq!(logins.end_now(&by(stolen), &alice, Which::One(stolen), "", now).await.unwrap(), 1);
+        assert_eq!(waiting().await.len(), 3, "its user may have logged out");
+        let again = logins.end_now(&by(stolen), &alice, Which::One(stolen), "", now).await.unwrap_err();
+        assert_eq!((again.code(), waiting().await.len()), (tonic::Code::NotFound, 3), "{again:?}");
+        let ended = logins.end_now(&by(own), &alice, Which::One(stolen), "", now).await.unwrap_err();
+        assert_eq!(ended.code(), tonic::Code::NotFound);
+        assert!(ended.message().ends_with("the 2 devices that it had asked for were removed"), "{ended:?}");
+        assert_eq!(waiting().await, [own]);
+        // An administrator ends it as well, and nothing is left of it then.
+        let gone =
+            logins.end_now(&Caller::LocalAdmin, &alice, Which::One(stolen), "", now).await.unwrap_err();
+        assert!(gone.message().ends_with("it has ended, or there was none"), "{gone:?}");
+        assert_eq!(waiting().await, [own]);
+        // What asks by a login of another user's removes nothing of this one's.
+        let bob = UserName::new("bob").unwrap();
+        logins.end_now(&Caller::LocalAdmin, &bob, Which::One(own), "", now).await.unwrap_err();
+        assert_eq!(waiting().await, [own]);
     }
 }

@@ -160,7 +160,8 @@ impl SessionFactors {
         self.accounts.take_over_codes(&own.user, now).await?;
         let held = self.factors.held(&own.user, now).await?;
         let (passkeys, codes) = self.ways(&held, needed.rule.factor)?;
-        if let Some(until) = self.challenges.grants.quiet(own.login, asker.address, now) {
+        let quiet = self.challenges.grants.quiet(own.login, asker.address, asker.proxy.as_deref(), now);
+        if let Some(until) = quiet {
             let left = (until - now).whole_seconds().max(1);
             return Err(Status::permission_denied(format!(
                 "the second factor for this session was refused; it is not asked for again for {left} s. If that was not you, another program may \
@@ -366,9 +367,10 @@ impl SessionFactors {
             [only] if !needed.all => event.node(only.name.as_str()),
             _ => event,
         };
-        let opened = self.challenges.opened(purpose, asking, now)?;
+        let mut opened = self.challenges.opened(purpose, asking, now)?;
         let begun = self.store.backend().transact(vec![opened.step.clone()], now).await;
         begun.map_err(|error| storage(&error))?;
+        opened.place.stands();
         self.journal.note_caused(asker.caller, event, own.user.as_str()).await?;
         let open = Open { id: opened.id, code, expires: opened.expires };
         self.pending.put(tuple.clone(), open.clone(), now);

@@ -11,21 +11,25 @@ use tonic::Status;
 use crate::authority::session_factors::asked::{SessionFactors, own_of};
 
 impl SessionFactors {
-    /// The user whose certificate a host shows, as they are now, and as they come from where the host says.
+    /// The user whose certificate a host shows, as they are now, and as they come from where the host says. Where they come from is the host's
+    /// word: a certificate that is refused, for whatever reason, counts for this host alone.
     pub(crate) fn shown(
+        &self,
+        host: &Identity,
+        shown: Option<&v1::ShownCertificate>,
+        from: Option<IpAddr>,
+    ) -> Result<Identity, Status> {
+        self.gate.verifies(host, from)?;
+        self.user_of(shown, from).inspect_err(|_| self.gate.note_bad(host, from))
+    }
+
+    fn user_of(
         &self,
         shown: Option<&v1::ShownCertificate>,
         from: Option<IpAddr>,
     ) -> Result<Identity, Status> {
         let now = OffsetDateTime::now_utc();
-        if let Some(from) = from {
-            self.gate.verifies_from(from)?;
-        }
-        let identity = self.verified(shown, now).inspect_err(|_| {
-            if let Some(from) = from {
-                self.gate.note_bad(from);
-            }
-        })?;
+        let identity = self.verified(shown, now)?;
         identity.comes_from(from).map_err(|elsewhere| denied(&elsewhere))?;
         self.gate.check_locks(&identity, now)?;
         Ok(self.identities.current(&identity)?.into_owned())
@@ -70,7 +74,7 @@ impl SessionFactors {
             )));
         }
         let from = address(&request.address)?;
-        let user = self.shown(request.certificate.as_ref(), Some(from))?;
+        let user = self.shown(host, request.certificate.as_ref(), Some(from))?;
         let Some(demand) = self.targets.demand(&user, &with, asked, now)? else {
             return Ok(v1::CheckSessionFactorResponse { satisfied: true, ..Default::default() });
         };

@@ -15,7 +15,7 @@ const MOST_OF_LOGIN: usize = 32;
 const MOST_LOGINS: usize = 50_000;
 /// How long a user who has refused is not asked again.
 pub(crate) const QUIET: time::Duration = time::Duration::seconds(60);
-/// How often that is so of one login and place in [`QUIET_WINDOW`]: a thief with the login's key, who can join its questions and refuse them from
+/// How often that is so of one [`Question`] in [`QUIET_WINDOW`]: a thief with the login's key, who can join its questions and refuse them from
 /// behind the same address, does not keep its person from being asked for longer.
 const MOST_QUIET: u32 = 3;
 const QUIET_WINDOW: time::Duration = time::Duration::minutes(10);
@@ -72,7 +72,23 @@ impl Grant {
     }
 }
 
-/// Refusals for one login and place.
+/// Which questions a refusal is about: those of one login at one place, that the user's own program asks or that one proxy does. To refuse
+/// takes no code, so that a proxy which refuses what it has asked itself silences no question but its own.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Question {
+    login: Uuid,
+    place: IpAddr,
+    /// The proxy that asks.
+    proxy: Option<String>,
+}
+
+impl Question {
+    fn of(login: Uuid, address: IpAddr, proxy: Option<&str>) -> Self {
+        Self { login, place: place_of(address), proxy: proxy.map(str::to_owned) }
+    }
+}
+
+/// Refusals of one question.
 #[derive(Debug, Clone, Copy)]
 struct Refused {
     since: OffsetDateTime,
@@ -84,7 +100,7 @@ struct Refused {
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
     kept: Mutex<HashMap<Uuid, Vec<Grant>>>,
-    refused: Mutex<HashMap<(Uuid, IpAddr), Refused>>,
+    refused: Mutex<HashMap<Question, Refused>>,
 }
 
 impl Grants {
@@ -126,12 +142,12 @@ impl Grants {
             .collect()
     }
 
-    /// A user has refused to prove for a login, or failed to.
-    pub(crate) fn refused(&self, login: Uuid, address: IpAddr, now: OffsetDateTime) {
+    /// A user has refused to prove for a login, or failed to, where the user's own program or a proxy has asked.
+    pub(crate) fn refused(&self, login: Uuid, address: IpAddr, proxy: Option<&str>, now: OffsetDateTime) {
         let mut refused = self.refused.lock();
         refused.retain(|_, known| now < known.until.max(known.since + QUIET_WINDOW));
-        let (key, full) = ((login, place_of(address)), refused.len() >= MOST_LOGINS);
-        match refused.get_mut(&key) {
+        let (question, full) = (Question::of(login, address, proxy), refused.len() >= MOST_LOGINS);
+        match refused.get_mut(&question) {
             Some(known) if now < known.since + QUIET_WINDOW => {
                 known.times = known.times.saturating_add(1);
                 if known.times <= MOST_QUIET {
@@ -140,15 +156,22 @@ impl Grants {
             }
             None if full => {}
             Some(_) | None => {
-                refused.insert(key, Refused { since: now, times: 1, until: now + QUIET });
+                refused.insert(question, Refused { since: now, times: 1, until: now + QUIET });
             }
         }
     }
 
-    /// Until when a user is not asked, where they have refused.
-    pub(crate) fn quiet(&self, login: Uuid, address: IpAddr, now: OffsetDateTime) -> Option<OffsetDateTime> {
+    /// Until when a user is not asked by the same asker, where they have refused.
+    pub(crate) fn quiet(
+        &self,
+        login: Uuid,
+        address: IpAddr,
+        proxy: Option<&str>,
+        now: OffsetDateTime,
+    ) -> Option<OffsetDateTime> {
         let refused = self.refused.lock();
-        refused.get(&(login, place_of(address))).map(|known| known.until).filter(|until| now < *until)
+        let question = Question::of(login, address, proxy);
+        refused.get(&question).map(|known| known.until).filter(|until| now < *until)
     }
 }
 
@@ -233,10 +256,24 @@ mod tests {
             grants.serving(Uuid::from_u128(2), &alice, address, &wiki, now).is_empty(),
             "another login's"
         );
-        grants.refused(Uuid::from_u128(1), address, now);
-        assert_eq!(grants.quiet(Uuid::from_u128(1), address, now), Some(now + QUIET));
-        assert_eq!(grants.quiet(Uuid::from_u128(1), address, now + QUIET), None);
-        assert_eq!(grants.quiet(Uuid::from_u128(2), address, now), None);
+        grants.refused(Uuid::from_u128(1), address, None, now);
+        assert_eq!(grants.quiet(Uuid::from_u128(1), address, None, now), Some(now + QUIET));
+        assert_eq!(grants.quiet(Uuid::from_u128(1), address, None, now + QUIET), None);
+        assert_eq!(grants.quiet(Uuid::from_u128(2), address, None, now), None);
+    }
+
+    /// A proxy that was taken over asks with the user's address, and refuses it itself.
+    #[test]
+    fn attacks_a_proxy_that_refuses_what_it_has_asked_silences_no_question_but_its_own() {
+        let (grants, now) = (Grants::default(), OffsetDateTime::UNIX_EPOCH + Duration::from_secs(86_400));
+        let (login, address) = (Uuid::from_u128(1), "192.0.2.1".parse().unwrap());
+        grants.refused(login, address, Some("proxy:taken"), now);
+        assert_eq!(grants.quiet(login, address, Some("proxy:taken"), now), Some(now + QUIET));
+        assert_eq!(grants.quiet(login, address, None, now), None, "the user's own");
+        assert_eq!(grants.quiet(login, address, Some("proxy:other"), now), None);
+        grants.refused(login, address, None, now);
+        assert_eq!(grants.quiet(login, address, None, now), Some(now + QUIET));
+        assert_eq!(grants.quiet(login, address, Some("proxy:other"), now), None);
     }
 
     #[test]
@@ -247,15 +284,15 @@ mod tests {
         // Each question is refused at once, for ten minutes.
         for second in 0..QUIET_WINDOW.whole_seconds() {
             let now = now + time::Duration::seconds(second);
-            match grants.quiet(login, address, now) {
+            match grants.quiet(login, address, None, now) {
                 Some(_) => frozen += time::Duration::SECOND,
-                None => grants.refused(login, address, now),
+                None => grants.refused(login, address, None, now),
             }
         }
         assert!(frozen < QUIET * 3 && frozen > QUIET * 2, "{frozen}");
         // One who refuses once, later, is not asked again for a while.
         let later = now + QUIET_WINDOW * 2;
-        grants.refused(login, address, later);
-        assert_eq!(grants.quiet(login, address, later), Some(later + QUIET));
+        grants.refused(login, address, None, later);
+        assert_eq!(grants.quiet(login, address, None, later), Some(later + QUIET));
     }
 }

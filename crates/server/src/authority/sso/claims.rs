@@ -278,6 +278,17 @@ fn second_factor(connector: &Connector, claims: &Claims) -> bool {
         || amr(claims).iter().any(|method| connector.second_factors.iter().any(|one| one == method))
 }
 
+/// Refuses who signed in at the provider without a second factor.
+pub(super) fn check_second_factor(connector: &Connector, claims: &Claims) -> Result<(), SsoError> {
+    if second_factor(connector, claims) { Ok(()) } else { Err(no_second_factor(claims)) }
+}
+
+fn no_second_factor(claims: &Claims) -> SsoError {
+    let said: Vec<&str> = amr(claims).into_iter().take(SHOWN).collect();
+    let said = if said.is_empty() { "nothing of how".to_owned() } else { said.join(", ") };
+    SsoError::NoSecondFactor { said }
+}
+
 /// The ways in which the person proved who they are (RFC 8176). Of the token alone, which is signed for this login.
 fn amr(claims: &Claims) -> BTreeSet<&str> {
     match claims.token.get("amr") {
@@ -324,9 +335,7 @@ impl Verdict {
             return Err(SsoError::Cut { from: step.from.clone() });
         }
         if factor_required && !self.second_factor {
-            let said: Vec<&str> = amr(claims).into_iter().take(SHOWN).collect();
-            let said = if said.is_empty() { "nothing of how".to_owned() } else { said.join(", ") };
-            return Err(SsoError::NoSecondFactor { said });
+            return Err(no_second_factor(claims));
         }
         if self.roles.is_empty() {
             return Err(SsoError::NoRoles { trace: self.told() });

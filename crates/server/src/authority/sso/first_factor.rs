@@ -5,6 +5,7 @@ use sallyport_wire::v1;
 use time::OffsetDateTime;
 use tonic::Status;
 
+use super::claims::check_second_factor;
 use super::flow::{Answer, Taken};
 use super::pages::{SsoPages, button};
 use crate::authority::challenges::pages::Browser;
@@ -26,7 +27,8 @@ impl SsoPages {
         Ok(approval)
     }
 
-    /// Takes the word of a provider for who has signed in again. Nothing else that it says counts: the login stands as it was opened.
+    /// Takes the word of a provider for who has signed in again, and where the cluster requires a second factor, that there was one. The roles
+    /// and traits that it gives do not count, and no login rule is asked: the login stands as it was opened.
     pub(super) async fn finish_again(
         &self,
         browser: &Browser,
@@ -37,7 +39,14 @@ impl SsoPages {
     ) -> Result<v1::WebProven, Status> {
         let name = taken.connector.clone();
         let remote = self.connectors.remote(&name, now).await?;
-        match self.connectors.claims(&remote, taken, answer, false, now).await {
+        let said = self.connectors.claims(&remote, taken, answer, false, now).await.and_then(|said| {
+            // Else a password of the provider's alone would give the factor that it opens no login without.
+            if self.connectors.factor_required() {
+                check_second_factor(remote.connector(), &said)?;
+            }
+            Ok(said)
+        });
+        match said {
             Ok(said) => {
                 let (issuer, subject) = (&said.identity.issuer, &said.identity.subject);
                 self.challenges.signed_in_again(browser, stored, issuer, subject, now).await

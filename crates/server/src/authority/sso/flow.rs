@@ -29,6 +29,17 @@ const BINDING_BYTES: usize = 16;
 /// Longest code, `state` and `iss` that are read of an answer, in bytes.
 const ANSWER_BYTES: usize = 4096;
 
+/// What a provider's answer is awaited for.
+pub(crate) struct ToProve<'a> {
+    pub(crate) challenge: &'a str,
+    /// The challenge's end, after which no answer is awaited.
+    pub(crate) until: OffsetDateTime,
+    /// The document of a connector that is tried, and not stored.
+    pub(crate) tested: Option<String>,
+    /// Whether the person has to sign in again.
+    pub(crate) anew: bool,
+}
+
 /// A login that goes to the provider now.
 pub(crate) struct Begun {
     /// Where the browser is sent.
@@ -81,12 +92,11 @@ impl Connectors {
     pub(crate) async fn begin(
         &self,
         remote: &Remote,
-        challenge: &str,
-        tested: Option<String>,
-        anew: bool,
+        to_prove: ToProve<'_>,
         origin: &str,
         now: OffsetDateTime,
     ) -> Result<(Begun, Op), Failure> {
+        let ToProve { challenge, until, tested, anew } = to_prove;
         let connector = remote.connector();
         let redirect_url = connector.redirect_url(origin, &self.config.public_addr);
         let redirect_url = redirect_url.ok_or(SsoError::NoRedirect)?;
@@ -99,7 +109,7 @@ impl Connectors {
         let binding = random::bytes::<BINDING_BYTES>().map_err(|_| SsoError::NoRandomness)?;
         let binding = BASE64URL_NOPAD.encode(&binding);
         let url = authorization_url(connector, &endpoint, &attempt, &redirect_url, anew);
-        let (key, expires) = (hash_of(attempt.state()), attempt.expires());
+        let (key, expires) = (hash_of(attempt.state()), attempt.expires().min(until));
         let under = Under {
             challenge: challenge.to_owned(),
             connector: connector.name.to_string(),

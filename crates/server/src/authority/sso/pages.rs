@@ -12,7 +12,7 @@ use super::connector::Connector;
 use super::connectors::Connectors;
 use super::error::SsoError;
 use super::failure::Failure;
-use super::flow::{Answer, Taken};
+use super::flow::{Answer, Taken, ToProve};
 use super::people::{Admitted, with_origin};
 use super::provider::Remote;
 use super::records::AttemptRecord;
@@ -116,7 +116,8 @@ impl SsoPages {
         };
         let name = remote.connector().name.to_string();
         let is_test = tested.is_some();
-        let begun = self.connectors.begin(&remote, &stored.name, tested, anew, &request.origin, now).await;
+        let to_prove = ToProve { challenge: &stored.name, until: stored.value.expires, tested, anew };
+        let begun = self.connectors.begin(&remote, to_prove, &request.origin, now).await;
         let (begun, step) = match begun {
             Ok(begun) => begun,
             Err(Failure::Sso(error)) if is_test => {
@@ -127,13 +128,13 @@ impl SsoPages {
             }
             Err(failure) => return Err(self.refused(browser, &stored, &name, failure, now).await?),
         };
-        let mut steps = vec![step];
-        let mut next = stored.value.clone();
+        let (mut steps, mut next) = (Vec::new(), stored.value.clone());
         // One at a time: a person who chooses another way has left the first one.
         if let Some(former) = next.sso.replace(begun.key) {
             let gone = removed(&former, &AttemptRecord { sealed: String::new() });
             steps.extend(gone.map_err(|error| storage(&error))?);
         }
+        steps.push(step);
         self.challenges.write(&stored, &next, steps, now).await?;
         let event = Challenges::named(browser.event(Code::SsoBegun).field("connector", name), &stored);
         self.connectors.journal.note_caused(&browser.caller, event, "begun").await?;

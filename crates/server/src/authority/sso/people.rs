@@ -130,7 +130,7 @@ impl Connectors {
         (verdict, name.and_then(|name| Ok(admitted.map(|()| name)?)))
     }
 
-    fn factor_required(&self) -> bool {
+    pub(super) fn factor_required(&self) -> bool {
         self.config.second_factor == SecondFactor::Required
     }
 

@@ -449,3 +449,55 @@ impl Remote {
         Ok(values)
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Entra ID, with these hosts besides it.
+    fn entra(allowed_hosts: &str) -> Remote {
+        let document = format!(
+            "kind: oidc\nversion: v1\nmetadata: {{name: entra}}\nspec:\n  issuer: https://login.microsoftonline.com/tenant/v2.0\n  \
+             client_id: sallyport\n  client_secret_file: /etc/sallyport/entra.secret\n  allowed_hosts: [{allowed_hosts}]\n  mapping: \
+             {{roles: [{{claim: groups, value: x, roles: [access]}}]}}\n"
+        );
+        Remote::new(Connector::parse(&document).unwrap())
+    }
+
+    /// Where the groups are fetched from that a token has at this place, as Entra ID writes it for a person with more than 200.
+    fn asked(remote: &Remote, endpoint: &str) -> Option<String> {
+        let token = json!({
+            "_claim_names": { "groups": "src1" },
+            "_claim_sources": { "src1": { "endpoint": endpoint } },
+        });
+        let elsewhere = overages(token.as_object().unwrap());
+        assert_eq!((elsewhere.len(), elsewhere[0].claim.as_str()), (1, "groups"));
+        remote.allowed(&elsewhere[0])
+    }
+
+    #[test]
+    fn groups_that_entra_has_at_its_retired_graph_are_asked_for_at_microsoft_graph() {
+        let retired =
+            "https://graph.windows.net/833ced3d-cb2e-41de-92f1-29e2af035ddc/users/1/getMemberObjects";
+        let graph = "https://graph.microsoft.com/v1.0/me/getMemberObjects";
+        let allowing = entra("graph.microsoft.com");
+        assert_eq!(asked(&allowing, retired).as_deref(), Some(graph));
+        // It is Graph that the document has to allow, and the retired server is asked under no setting.
+        assert_eq!(asked(&entra(""), retired), None);
+        assert_eq!(asked(&entra("graph.windows.net"), retired), None);
+
+        // Another place is asked as the token names it, where the document allows its host.
+        let of_graph = "https://graph.microsoft.com/v1.0/users/1/getMemberObjects";
+        assert_eq!(asked(&allowing, of_graph).as_deref(), Some(of_graph));
+        for foreign in [
+            "https://graph.windows.net.attacker.example/users/1/getMemberObjects",
+            "https://graph.microsoft.com:8443/v1.0/me/getMemberObjects",
+            "http://graph.windows.net/users/1/getMemberObjects",
+        ] {
+            assert_eq!(asked(&allowing, foreign), None, "{foreign}");
+        }
+    }
+}

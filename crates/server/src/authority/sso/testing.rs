@@ -37,9 +37,10 @@ impl SsoPages {
             .field("purpose", "sso-test")
             .field("connector", connector.name.to_string());
         let purpose = Purpose::SsoTest { yaml: connector.to_yaml(), result: None };
-        let opened = self.challenges.opened(purpose, asking, now)?;
+        let mut opened = self.challenges.opened(purpose, asking, now)?;
         let begun = self.connectors.store.backend().transact(vec![opened.step.clone()], now).await;
         begun.map_err(|error| storage(&error))?;
+        opened.place.stands();
         self.connectors.journal.record(vec![event]).await?;
         let redirect_url = connector.redirect_url("", &self.connectors.config.public_addr);
         Ok(v1::BeginSsoTestResponse {

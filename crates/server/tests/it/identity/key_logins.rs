@@ -2,19 +2,42 @@
 
 use data_encoding::BASE64URL_NOPAD;
 use sallyport_server::config::HeadlessLogins;
+use sallyport_wire::v1::rotation_client::RotationClient;
+use serde_json::json;
 use tonic::Code;
 
 use super::*;
+use crate::support::{admin_channel, events, is};
 
 /// A login that a program has begun, and what the key is to sign.
 struct KeyLogin {
     id: String,
     verifier: String,
     options: String,
+    /// Of the certificate authority that the program has reached.
+    pin: String,
 }
 
-/// What fido2-assert gives of what a browser would say.
-fn assertion(response: &str) -> v1::KeyAssertion {
+/// What a program has a key sign that has reached the authority of this pin.
+fn asked_by_program(key: &mut Authenticator, options: &str, pin: &str) -> v1::KeyAssertion {
+    let options: Value = serde_json::from_str(options).unwrap();
+    let client_data = json!({
+        "type": "webauthn.get", "challenge": options["challenge"], "origin": key.origin, "crossOrigin": false,
+        "sallyportAuthority": pin,
+    });
+    let client_data = client_data.to_string().into_bytes();
+    let rp_id = options["rpId"].as_str().unwrap();
+    let (authenticator_data, signature) = key.assertion(rp_id, &hash::sha256(&client_data));
+    v1::KeyAssertion {
+        client_data_json: client_data.into(),
+        authenticator_data: authenticator_data.into(),
+        signature: signature.into(),
+        user_handle: key.user().to_vec().into(),
+    }
+}
+
+/// What a browser has had a key sign for a page, in the place of what a program has.
+fn asked_by_browser(response: &str) -> v1::KeyAssertion {
     let response: Value = serde_json::from_str(response).unwrap();
     let part = |name: &str| {
         let text = response["response"][name].as_str().unwrap_or_default();
@@ -50,7 +73,8 @@ impl KeyLogin {
             0,
             "who has a key is not told"
         );
-        Ok(Self { id: begun.challenge, verifier: verifier.to_owned(), options: begun.options_json })
+        let (verifier, pin) = (verifier.to_owned(), bench.pin.clone());
+        Ok(Self { id: begun.challenge, verifier, options: begun.options_json, pin })
     }
 
     async fn finish(
@@ -69,7 +93,7 @@ impl KeyLogin {
     }
 
     fn signed_by(&self, key: &mut Authenticator) -> Vec<v1::KeyAssertion> {
-        vec![assertion(&key.get(&self.options))]
+        vec![asked_by_program(key, &self.options, &self.pin)]
     }
 }
 
@@ -146,8 +170,12 @@ async fn attacks_what_a_security_key_has_signed_opens_no_other_login() {
     let stolen = victims.signed_by(&mut key);
     refused(thiefs.finish(&bench, "alice", stolen.clone()).await, "challenge");
     // In the victim's login without the verifier: it ends, and gives certificates for its own keys alone.
-    let other =
-        KeyLogin { id: victims.id.clone(), verifier: "t".repeat(43), options: victims.options.clone() };
+    let other = KeyLogin {
+        id: victims.id.clone(),
+        verifier: "t".repeat(43),
+        options: victims.options.clone(),
+        pin: victims.pin.clone(),
+    };
     refused(other.finish(&bench, "alice", stolen.clone()).await, "wrong verifier");
     refused(victims.finish(&bench, "alice", stolen).await, "refused");
 
@@ -160,7 +188,7 @@ async fn attacks_what_a_security_key_has_signed_opens_no_other_login() {
     let login = begin().await;
     let elsewhere = login.options.replace("\"sallyport.example.org\"", "\"phisher.example\"");
     assert_ne!(elsewhere, login.options);
-    let signed = vec![assertion(&key.get(&elsewhere))];
+    let signed = vec![asked_by_program(&mut key, &elsewhere, &login.pin)];
     refused(login.finish(&bench, "alice", signed).await, "");
     let login = begin().await;
     key.verifies = false;
@@ -177,15 +205,112 @@ async fn attacks_what_a_security_key_has_signed_opens_no_other_login() {
     let (login, unnamed) = (begin().await, begin().await);
     refused(login.finish(&bench, "mallory", login.signed_by(&mut key)).await, unknown);
     refused(unnamed.finish(&bench, "alice", Vec::new()).await, unknown);
-    // The answer to a wrong one is good for nothing either: what was asked for is asked for anew.
+    // A wrong answer ends the login, and a right one behind it is good for nothing: the program begins again.
     let again = unnamed.finish(&bench, "alice", unnamed.signed_by(&mut key)).await.unwrap_err();
-    assert_eq!(again.code(), Code::FailedPrecondition, "{again:?}");
+    assert!(is(&again, Code::PermissionDenied, "this was refused; begin again"), "{again:?}");
     let login = begin().await;
     let many = vec![v1::KeyAssertion::default(); 17];
     assert_eq!(login.finish(&bench, "alice", many).await.unwrap_err().code(), Code::InvalidArgument);
     assert!(bench.events("SP1000I", "alice").await.iter().all(|event| event["fields"]["way"] != "passkey"));
     let failed = bench.events("SP1000W", "alice").await;
     assert!(failed.iter().any(|event| event["fields"]["way"] == "passkey"), "{failed:?}");
+    // Whose login it was to be stands in the record, also where nothing has proven it: then no event is the user's.
+    let failed = events(&mut cluster.admin().await, "SP1000W").await;
+    for (named, counted) in [("alice", 3), ("mallory", 1)] {
+        let unproven = failed.iter().filter(|event| {
+            event["fields"]["named_user"] == named && event["message"] == "unknown_credential"
+        });
+        let unproven: Vec<_> = unproven.collect();
+        assert_eq!(unproven.len(), counted, "{named}: {failed:?}");
+        assert!(unproven.iter().all(|event| event["user"] != named), "{named}: {unproven:?}");
+    }
+}
+
+/// A proxy that was taken over begins a login over keys of its own, and has a person's browser sign at its page what the authority has asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn attacks_a_page_steals_no_login_that_a_program_proves() {
+    let cluster = cluster_with(|_| {}).await;
+    let bench = Bench::at(&cluster).await;
+    let alice = cluster.user("alice", &["root"]).await;
+    let mut key = bench.first_passkey(&alice).await;
+    let thiefs = KeyLogin::begin(&bench, &"t".repeat(43)).await.unwrap();
+    assert_eq!(key.origin, ORIGIN);
+    let at_its_page = vec![asked_by_browser(&key.get(&thiefs.options))];
+    let refused = thiefs.finish(&bench, "alice", at_its_page.clone()).await.unwrap_err();
+    assert!(is(&refused, Code::PermissionDenied, "a browser has asked for it"), "{refused:?}");
+    // The login is over, also for what the person's own program would have signed.
+    for signed in [at_its_page, thiefs.signed_by(&mut key)] {
+        let over = thiefs.finish(&bench, "alice", signed).await.unwrap_err();
+        assert!(is(&over, Code::PermissionDenied, "this was refused; begin again"), "{over:?}");
+    }
+    assert!(bench.events("SP1000I", "alice").await.iter().all(|event| event["fields"]["way"] != "passkey"));
+    let failed = bench.events("SP1000W", "alice").await;
+    let failed = failed.last().unwrap();
+    assert_eq!(failed["message"], "asked_by_browser", "{failed}");
+    assert_eq!(failed["fields"]["named_user"], "alice", "{failed}");
+}
+
+/// A false authority, whose pin the victim has confirmed, passes on what the true one has asked the thief, and the victim's key signs it for
+/// the true one's address: in a login of the thief's by a security key, or at the page of one in a browser.
+#[tokio::test(flavor = "multi_thread")]
+async fn attacks_what_a_program_has_signed_for_a_false_authority_is_worth_nothing_to_the_true_one() {
+    let cluster = cluster_with(|_| {}).await;
+    let bench = Bench::at(&cluster).await;
+    let alice = cluster.user("alice", &["root"]).await;
+    let mut key = bench.first_passkey(&alice).await;
+    let false_pin = format!("sha256:{}", "0a".repeat(32));
+    for pin in
+        [false_pin.clone(), format!("{},{false_pin}", bench.pin), bench.pin.to_uppercase(), String::new()]
+    {
+        let thiefs = KeyLogin::begin(&bench, &"t".repeat(43)).await.unwrap();
+        let relayed = vec![asked_by_program(&mut key, &thiefs.options, &pin)];
+        let refused = thiefs.finish(&bench, "alice", relayed).await.unwrap_err();
+        assert!(is(&refused, Code::PermissionDenied, "none of this cluster's"), "{pin}: {refused:?}");
+        let over = thiefs.finish(&bench, "alice", thiefs.signed_by(&mut key)).await.unwrap_err();
+        assert!(is(&over, Code::PermissionDenied, "this was refused"), "{pin}: {over:?}");
+    }
+    let failed = bench.events("SP1000W", "alice").await;
+    assert_eq!(failed.last().unwrap()["message"], "other_authority", "{failed:?}");
+
+    let mut web = bench.web.clone();
+    for pin in [&false_pin, &bench.pin] {
+        let begun = bench.begin(PORT).await.unwrap();
+        let asked =
+            web.begin_login_passkey(begin_at(&begun.id, &begun.headless_code)).await.unwrap().into_inner();
+        let signed = asked_by_program(&mut key, &asked.options_json, pin);
+        let mut response: Value = serde_json::from_str(&key.get(&asked.options_json)).unwrap();
+        for (name, part) in [
+            ("clientDataJSON", &signed.client_data_json),
+            ("authenticatorData", &signed.authenticator_data),
+            ("signature", &signed.signature),
+        ] {
+            response["response"][name] = BASE64URL_NOPAD.encode(part).into();
+        }
+        let refused = web.finish_login_passkey(response_at(&begun.id, response.to_string())).await;
+        let refused = refused.unwrap_err();
+        assert!(is(&refused, Code::PermissionDenied, "proves nothing at a page"), "{refused:?}");
+    }
+    assert!(bench.events("SP1000I", "alice").await.iter().all(|event| event["fields"]["way"] != "passkey"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_rotation_a_program_may_have_reached_either_certificate_authority() {
+    let cluster = cluster_with(|_| {}).await;
+    let bench = Bench::at(&cluster).await;
+    let alice = cluster.user("alice", &["root"]).await;
+    let mut key = bench.first_passkey(&alice).await;
+    // Begun before the rotation, and finished in it.
+    let login = KeyLogin::begin(&bench, &verifier()).await.unwrap();
+    let step = Some(v1::rotate_ca_request::Step::Phase("init".to_owned()));
+    let rotate = v1::RotateCaRequest { kind: "host".to_owned(), step, force: true };
+    RotationClient::new(admin_channel(&cluster.data_dir()).await).rotate_ca(rotate).await.unwrap();
+    login.finish(&bench, "alice", login.signed_by(&mut key)).await.unwrap();
+    let pins = cluster.running.authority().unwrap().trust().pins();
+    assert!(pins.len() == 2 && pins[0] == bench.pin && pins[1] != bench.pin, "{pins:?}");
+    for pin in pins {
+        let login = KeyLogin { pin, ..KeyLogin::begin(&bench, &verifier()).await.unwrap() };
+        login.finish(&bench, "alice", login.signed_by(&mut key)).await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -207,7 +332,8 @@ async fn a_page_proves_no_login_that_is_a_security_keys_and_the_other_way_round(
     let begun = bench.begin(PORT).await.unwrap();
     let asked =
         web.begin_login_passkey(begin_at(&begun.id, &begun.headless_code)).await.unwrap().into_inner();
-    let pages = KeyLogin { id: begun.id, verifier: begun.verifier, options: asked.options_json };
+    let pin = bench.pin.clone();
+    let pages = KeyLogin { id: begun.id, verifier: begun.verifier, options: asked.options_json, pin };
     let refused = pages.finish(&bench, "alice", pages.signed_by(&mut key)).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
     // One that is given up is over.

@@ -6,6 +6,7 @@ pub(crate) mod devices;
 mod factors;
 mod key_logins;
 mod logins;
+mod passkey_policies;
 mod passwords;
 mod session_factors;
 mod stolen;

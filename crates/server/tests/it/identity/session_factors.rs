@@ -2,6 +2,7 @@
 //! it was given for.
 
 mod gone;
+mod hosts;
 mod pins;
 mod places;
 mod shown;

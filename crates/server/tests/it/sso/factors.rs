@@ -1,6 +1,7 @@
 //! Factors of users who come by single sign-on: the first is allowed by signing in at the provider again.
 
 use sallyport_sal::totp;
+use sallyport_server::config::{Config, SecondFactor};
 use sallyport_wire::v1::begin_proof_request::Purpose;
 use sallyport_wire::v1::factor_proof::Proof;
 use sallyport_wire::v1::factors_client::FactorsClient;
@@ -9,7 +10,7 @@ use tonic::Code;
 
 use super::provider::{Browser, Provider};
 use super::*;
-use crate::support::{events, is};
+use crate::support::{PATIENCE, events, is};
 
 pub(super) fn codes(name: &str) -> v1::FactorToAdd {
     v1::FactorToAdd { kind: "totp".to_owned(), name: name.to_owned() }
@@ -164,6 +165,34 @@ async fn a_browser_that_does_not_let_the_provider_ask_again_allows_no_factor() {
     assert!(is(&refused, Code::PermissionDenied, "did not ask you to sign in again"), "{refused:?}");
     let events = events(&mut cluster.admin().await, "SP1050W").await;
     assert_eq!(events[0]["fields"]["reason"], "not_anew", "{events:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attacks_a_password_of_the_provider_alone_gives_no_first_factor() {
+    let demanded = |config: &mut Config| config.auth.as_mut().unwrap().second_factor = SecondFactor::Required;
+    let (cluster, provider) = (Cluster::start(demanded).await, Provider::start(|_| ()).await);
+    cluster.running.ready(PATIENCE).await.unwrap();
+    let trusting = document("corp", &provider, "");
+    connect(&cluster, trusting.clone()).await;
+    let pages = Pages::of(&cluster).await;
+    let (alice, _) = pages.log_in(&mut Browser::default(), "1").await.unwrap();
+    // From now on the provider has to say that there was a second factor, and this one says nothing of how.
+    let demanding = trusting.replace("provider_checks_second_factor: true", "amr_is_second_factor: [mfa]");
+    connect(&cluster, demanding).await;
+    let login = pages.log_in(&mut Browser::default(), "1").await.map(drop).unwrap_err();
+    assert!(is(&login, Code::PermissionDenied, "second factor"), "{login:?}");
+    let id = pages.asks(&alice, Purpose::AddFactor(codes("phone"))).await.unwrap();
+    let refused = pages.again(&mut Browser::default(), &id, "1").await.unwrap_err();
+    assert!(is(&refused, Code::PermissionDenied, "second factor"), "{refused:?}");
+    let early = pages.adds(&alice, "phone", Some(Proof::Challenge(id.clone()))).await.map(drop).unwrap_err();
+    assert!(is(&early, Code::FailedPrecondition, "not proven yet"), "{early:?}");
+    let events = events(&mut cluster.admin().await, "SP1050W").await;
+    assert!(events.iter().all(|event| event["fields"]["reason"] == "no_second_factor"), "{events:?}");
+    assert_eq!(events.len(), 2, "{events:?}");
+
+    connect(&cluster, trusting).await;
+    pages.again(&mut Browser::default(), &id, "1").await.unwrap();
+    pages.adds(&alice, "phone", Some(Proof::Challenge(id))).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -82,11 +82,10 @@ async fn a_providers_documents_lead_nowhere_else() {
         let site = Site::new().await;
         site.idp.announces(name, value);
         let remote = site.remote().await;
-        let got = site.connectors().begin(&remote, "c", None, false, "", now()).await.map(drop).map_err(word);
+        let got = site.connectors().begin(&remote, login("c"), "", now()).await.map(drop).map_err(word);
         assert_eq!(got.unwrap_err(), expected, "{name}");
         // It is not asked again for each login that is begun now.
-        let again =
-            site.connectors().begin(&remote, "c", None, false, "", now()).await.map(drop).map_err(word);
+        let again = site.connectors().begin(&remote, login("c"), "", now()).await.map(drop).map_err(word);
         assert_eq!(again.unwrap_err(), "not_reached", "{name}");
         assert_eq!(site.idp.seen("/.well-known/openid-configuration").len(), 1);
     }

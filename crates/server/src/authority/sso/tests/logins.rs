@@ -128,7 +128,7 @@ async fn an_answer_at_the_address_of_another_connector_is_refused_before_its_cod
     let redirect = "  redirect_urls: ['https://proxy.example.com/web/sso/callback']\n";
     site.connect("corp", redirect).await;
     let remote = site.remote().await;
-    let begun = site.connectors().begin(&remote, "challenge", None, false, "", now()).await;
+    let begun = site.connectors().begin(&remote, login("challenge"), "", now()).await;
     assert_eq!(begun.map(drop).map_err(word).unwrap_err(), "shared_address");
     // One that names itself may have it, and its answer is awaited there alone.
     site.idp.announces("authorization_response_iss_parameter_supported", json!(true));

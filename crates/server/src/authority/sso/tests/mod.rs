@@ -17,7 +17,7 @@ use self::idp::Idp;
 use super::claims::{Claims, Verdict, judge};
 use super::connector::Connector;
 use super::failure::Failure;
-use super::flow::{Answer, Begun};
+use super::flow::{Answer, Begun, ToProve};
 use super::people::Admitted;
 use super::provider::Remote;
 use crate::authority::caller::{Caller, NOWHERE};
@@ -42,6 +42,11 @@ pub(in crate::authority) struct Site {
 struct Under {
     begun: Begun,
     query: BTreeMap<String, String>,
+}
+
+/// A login at the page.
+fn login(challenge: &str) -> ToProve<'_> {
+    ToProve { challenge, until: now() + time::Duration::minutes(10), tested: None, anew: false }
 }
 
 impl Site {
@@ -108,7 +113,7 @@ impl Site {
 
     async fn begin(&self) -> Under {
         let remote = self.remote().await;
-        let begun = self.connectors().begin(&remote, "challenge", None, false, "", now()).await;
+        let begun = self.connectors().begin(&remote, login("challenge"), "", now()).await;
         let (begun, step) = begun.map_err(word).unwrap();
         self.authority.services.store.backend().transact(vec![step], now()).await.unwrap();
         let (_, query) = begun.url.split_once('?').unwrap();

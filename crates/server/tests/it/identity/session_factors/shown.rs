@@ -213,31 +213,6 @@ async fn a_code_that_comes_when_the_page_has_proven_it_is_not_spent_and_no_failu
     assert_eq!(client.prove(read(&id, &codes[1], vec![wiki])).await.unwrap().into_inner().state, "proven");
 }
 
-/// A proxy shows certificates that do not count, from one place: past a few they are not verified, and others' calls go on.
-#[tokio::test(flavor = "multi_thread")]
-async fn attacks_bad_certificates_take_no_part_of_what_their_proxy_calls_for_others() {
-    let (cluster, alice) = scene("require_session_mfa: yes").await;
-    let bench = Bench::at(&cluster).await;
-    agent_of(&cluster).await;
-    bench.first_passkey(&alice).await;
-    let proxy = bench.factors_of_sessions();
-    let begin = |certificate: Option<v1::ShownCertificate>, address: &str| {
-        let (mut proxy, address) = (proxy.clone(), address.to_owned());
-        let request = v1::BeginSessionFactorForRequest { certificate, address, target: Some(web_1()) };
-        async move { proxy.begin_for(request).await.map(drop).map_err(|status| status.code()) }
-    };
-    let bad =
-        || Some(v1::ShownCertificate { certificate: Some(Certificate::Ssh("ssh-ed25519 AAAA".to_owned())) });
-    let mut verified = 0;
-    while begin(bad(), "192.0.2.9").await == Err(Code::PermissionDenied) {
-        verified += 1;
-        assert!(verified <= 120, "no place has more verified in a minute");
-    }
-    assert_eq!(begin(bad(), "192.0.2.9").await, Err(Code::ResourceExhausted));
-    assert_eq!(begin(shown(&alice), "192.0.2.9").await, Err(Code::ResourceExhausted), "of the same place");
-    assert_eq!(begin(shown(&alice), "192.0.2.8").await, Ok(()), "of another");
-}
-
 /// What a proxy's client guesses is on record with the proxy.
 #[tokio::test(flavor = "multi_thread")]
 async fn events_of_what_a_proxy_calls_for_a_person_name_the_proxy() {
