@@ -215,8 +215,11 @@ pub fn broken_authentications() -> Vec<(u8, &'static str)> {
     tried.chain(AUTHENTICATION_BESIDE.iter().copied()).collect()
 }
 
+type Makes = fn(&mut Making<'_>);
+type Uses = fn(&mut Using<'_>);
+
 /// What is at the edge of a step, and on its good side.
-const REGISTERS: &[(&str, fn(&mut Making<'_>))] = &[
+const REGISTERS: &[(&str, Makes)] = &[
     ("step 5: a byte order mark", |making| {
         let json = serde_json::to_vec(&making.client.json).unwrap();
         making.client.raw = Some([b"\xef\xbb\xbf", json.as_slice()].concat());
@@ -243,7 +246,7 @@ const REGISTERS: &[(&str, fn(&mut Making<'_>))] = &[
     ("step 28: no output of an extension", |making| making.extension_results = json!({})),
     ("step 28: credProps says nothing", |making| making.extension_results = json!({ "credProps": {} })),
 ];
-const LOGS_IN: &[(&str, fn(&mut Using<'_>))] = &[
+const LOGS_IN: &[(&str, Uses)] = &[
     ("step 6: no handle of a user who is known", |using| using.user = None),
     ("step 12: the other origin that is configured", |using| {
         using.client.json["origin"] = json!("https://example.org");
