@@ -34,6 +34,11 @@ impl Place {
     }
 }
 
+/// The places of an address with how much each may, as a multiple of one place's part.
+pub(crate) fn places(address: IpAddr) -> impl Iterator<Item = (Place, usize)> {
+    std::iter::once((Place::of(address), 1)).chain(Place::around(address).map(|around| (around, WIDER)))
+}
+
 /// A table with a bound: what was not touched for the longest makes room for what is new, and nothing else goes.
 #[derive(Debug)]
 pub(crate) struct Bounded<K, V> {

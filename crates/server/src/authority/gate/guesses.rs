@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::authority::gate::on_behalf::OnBehalf;
-use crate::places::{Bounded, Place, WIDER};
+use crate::places::{Bounded, Place, places};
 
 /// Failures count for so long.
 pub(crate) const FAILURE_WINDOW: time::Duration = time::Duration::minutes(15);
@@ -52,11 +52,6 @@ impl Default for Guesses {
             on_behalf: OnBehalf::default(),
         }
     }
-}
-
-/// The places of an address with how much each may, as a multiple of one place's part.
-pub(super) fn places(address: IpAddr) -> impl Iterator<Item = (Place, usize)> {
-    std::iter::once((Place::of(address), 1)).chain(Place::around(address).map(|around| (around, WIDER)))
 }
 
 fn recent(times: &[i64], now: OffsetDateTime) -> usize {
@@ -120,6 +115,7 @@ impl Guesses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::places::WIDER;
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()

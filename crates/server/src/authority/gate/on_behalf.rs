@@ -11,8 +11,7 @@ use sallyport_access::HostId;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::authority::gate::guesses::places;
-use crate::places::{Bounded, Place};
+use crate::places::{Bounded, Place, places};
 
 /// The calls that a proxy may make in a minute for the browsers at its pages, wherever it says that they are, and for users whose clients
 /// cannot ask for a second factor.
