@@ -396,7 +396,7 @@ mod tests {
             assert!(by(address, &main.known(&[])).await.is_err());
         }
         assert_eq!(by(&at_false, &pinned(&format!("{true_pin},{false_pin}"))).await.unwrap(), false_pin);
-        // Where the false one passes the connection on, it is the true one that is named.
+        // Where the false authority passes the connection on, the client names the true one.
         assert_eq!(by(&at_main, &false_one.known(&[&main])).await.unwrap(), true_pin);
     }
 

@@ -110,7 +110,7 @@ impl Passing {
     }
 
     /// All items below some prefixes. Every change of them that is told from now on has a higher number than the snapshot gives for its key:
-    /// one that is not held gets it under this lock, or once it is held, which is later, too.
+    /// a change of an item that the writer does not hold gets it under this lock, or once the writer holds it, which is later, too.
     pub(super) fn snapshot(&self, prefixes: &[String], last: &AtomicU64, now: OffsetDateTime) -> Snapshot {
         let state = self.state.lock();
         let below = |prefix: &String| state.items.list(prefix, None, usize::MAX, now);

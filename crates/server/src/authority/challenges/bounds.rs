@@ -214,7 +214,7 @@ impl Openings {
         over.has_room(&by, &by.askers())
     }
 
-    /// Counts one that is over, and was written as that.
+    /// Counts a challenge that is over, once the authority has written that.
     pub(super) fn kept(&self, by: AskedBy<'_>, now: OffsetDateTime) {
         let askers = by.askers();
         let mut over = self.over.lock();

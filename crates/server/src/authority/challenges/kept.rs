@@ -269,8 +269,8 @@ impl Challenges {
         Ok(written.first().copied().unwrap_or_default())
     }
 
-    /// The step that replaces a challenge. Of one that is over so much is kept as its program and page need to be told what became of it, for
-    /// as long as they may ask; and nothing where the same asker, or strangers together, have ended many at a time: all of them are in memory.
+    /// The step that replaces a challenge. Of one that is over the authority keeps what it tells its program and page of it, for as long as they
+    /// may ask; and nothing where the same asker, or strangers together, have ended many at a time: all of them are in memory.
     pub(super) fn changed(
         &self,
         stored: &Stored<ChallengeRecord>,
@@ -292,7 +292,7 @@ impl Challenges {
         step.map_err(|error| storage(&error))
     }
 
-    /// A challenge was replaced: those who wait hear of it, and one that is over counts no more with those that are open.
+    /// A challenge was replaced: the programs that wait hear of it, and a challenge that is over takes no place among the open ones.
     pub(super) fn is_changed(&self, stored: &Stored<ChallengeRecord>, next: &ChallengeRecord) {
         let now = OffsetDateTime::now_utc();
         match next.state {

@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(verified(&table, stolen, BAD_OF_HOST * 9, invented), BAD_OF_HOST);
         assert_eq!(verified(&table, HostId::new(), BAD_OF_HOST * 9, |_| None), BAD_OF_HOST);
         assert!(!table.verifies(stolen, Some(ip("192.0.2.7")), start()), "wherever it is");
-        assert!(!table.verifies(honest, Some(office), start()), "what it has counted stands");
+        assert!(!table.verifies(honest, Some(office), start()), "what the honest host has counted stands");
         assert!(table.verifies(honest, Some(ip("192.0.2.7")), start()));
         let entries = table.of(stolen, start(), |called| called.bad_of.len());
         assert!(entries <= BAD_OF_HOST * 2, "{entries}");

@@ -72,8 +72,8 @@ impl Grant {
     }
 }
 
-/// Which questions a refusal is about: those of one login at one place, that the user's own program asks or that one proxy does. To refuse
-/// takes no code, so that a proxy which refuses what it has asked itself silences no question but its own.
+/// Which questions a refusal is about: those of one login at one place, that the user's own program asks or that one proxy does. A page
+/// refuses without a code, so that a proxy that refuses its own questions silences those alone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Question {
     login: Uuid,

@@ -1,5 +1,5 @@
-//! Hosts in the wrong hands: what one of them says of a place, or refuses of what it has asked itself, takes nothing of what other hosts and
-//! the users themselves need.
+//! Hosts that a thief has taken over: what such a host says of a place, and a proxy's refusals of its own questions, take nothing of what
+//! other hosts and users need.
 
 use super::*;
 use crate::support::member::Joining;
@@ -112,8 +112,8 @@ async fn attacks_certificates_of_a_locked_user_count_as_bad_ones_do() {
     assert_eq!(begin_for(&other, shown(&alice), OFFICE).await, Ok(()), "by another proxy");
 }
 
-/// A proxy in the wrong hands has seen the user's certificate: it asks with the user's address, and refuses at its own page what it has
-/// asked. To refuse takes no code.
+/// A proxy that a thief has taken over has seen the user's certificate: the proxy asks with the user's address, and its page refuses the
+/// question, which takes no code.
 #[tokio::test(flavor = "multi_thread")]
 async fn attacks_a_proxy_that_refuses_what_it_has_asked_silences_none_of_the_users_own_questions() {
     let (cluster, alice) = scene("require_session_mfa: yes").await;
