@@ -121,10 +121,12 @@ fn factors_of(status: &GetStatusResponse) -> String {
         ("off", _) => "no factor is asked for (auth.authentication.admin_factor is off)".to_owned(),
         (_, 0) => "prove a factor for what is dangerous; each has one".to_owned(),
         ("required", _) => format!(
-            "prove a factor for what is dangerous; warning: {who} without one can do nothing that is: sallyport mfa add NAME"
+            "prove a factor for what is dangerous; warning: {who} without one can do nothing that is: \
+             sallyport mfa add NAME, as that user"
         ),
         (_, _) => format!(
-            "prove a factor for what is dangerous; warning: {who} without one are asked for none: sallyport mfa add NAME"
+            "prove a factor for what is dangerous; warning: {who} without one are asked for none: \
+             sallyport mfa add NAME, as that user; or write auth.authentication.admin_factor: required, the default"
         ),
     }
 }

@@ -48,9 +48,9 @@ pub enum AdminFactor {
     /// None: what a certificate allows is done.
     Off,
     /// Those who have a factor; the others go on without, which is on record.
-    #[default]
     Enrolled,
-    /// All; who has no factor does nothing that is dangerous but at the authority's socket.
+    /// All: an administrator without a factor does nothing that is dangerous but at the authority's socket.
+    #[default]
     Required,
 }
 
@@ -75,7 +75,7 @@ pub struct AuthenticationSection {
     pub headless: HeadlessLogins,
     /// Default: on.
     pub passwords: PasswordsSection,
-    /// Default enrolled.
+    /// Default required.
     pub admin_factor: AdminFactor,
     /// Unset: passkeys are off.
     pub webauthn: Option<WebauthnSection>,
@@ -265,17 +265,28 @@ mod tests {
 
     #[test]
     fn passkeys_are_on_with_a_domain_and_its_origins() {
-        let section = "    prefer: passkey\n    headless: everyone\n    admin_factor: required\n    webauthn:\n      rp_id: example.org\n      \
+        let section = "    prefer: passkey\n    headless: everyone\n    admin_factor: enrolled\n    webauthn:\n      rp_id: example.org\n      \
                        origins: [https://a.example.org, https://example.org:3080]\n      backup: device-bound\n";
         let read = read(section).unwrap().auth.unwrap().authentication;
         assert_eq!((read.prefer, read.headless), (PreferredLogin::Passkey, HeadlessLogins::Everyone));
         assert_eq!(
             (read.admin_factor, AdminFactor::default()),
-            (AdminFactor::Required, AdminFactor::Enrolled)
+            (AdminFactor::Enrolled, AdminFactor::Required)
         );
         let webauthn = read.webauthn.unwrap();
         assert_eq!((webauthn.rp_id.as_str(), webauthn.origins.len()), ("example.org", 2));
         assert!(webauthn.attestation.is_none());
+    }
+
+    #[test]
+    fn a_file_that_says_nothing_asks_every_administrator_for_a_factor() {
+        for text in [
+            "version: v1\ncluster: c\nauth: { enabled: true }\n",
+            "version: v1\ncluster: c\nauth: { enabled: true, authentication: { headless: off } }\n",
+        ] {
+            let authentication = Config::parse("x", text).unwrap().auth.unwrap().authentication;
+            assert_eq!(authentication.admin_factor, AdminFactor::Required, "{text}");
+        }
     }
 
     #[test]

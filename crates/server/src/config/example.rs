@@ -55,7 +55,7 @@ auth:
   # authentication:
   #   prefer: passkey                      # password or passkey; default: password
   #   headless: users                      # off, users or everyone: who may log in without a browser on the machine
-  #   admin_factor: enrolled               # off, enrolled or required: who proves a factor to administer
+  #   admin_factor: required               # off, enrolled or required: which administrators prove a factor; the socket asks for none
   #   passwords:
   #     enabled: true                      # false: passkeys and single sign-on alone
   #     min_strength: 3                    # of a new one: 0 to 4

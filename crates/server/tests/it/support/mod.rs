@@ -25,7 +25,8 @@ use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_ca::{Trust, TrustBundle};
 use sallyport_sal::Suite;
 use sallyport_server::config::{
-    AuthSection, HostPort, JoinConfig, NodeSection, ProxySection, SecondFactor, Secret,
+    AdminFactor, AuthSection, AuthenticationSection, HostPort, JoinConfig, NodeSection, ProxySection,
+    SecondFactor, Secret,
 };
 use sallyport_server::{Config, Running};
 use sallyport_ssh::client::{Connection, Credentials, Output, SessionRequest, Settings};
@@ -94,7 +95,10 @@ pub(crate) fn loopback() -> std::net::SocketAddr {
 pub(crate) fn auth_section() -> AuthSection {
     // A whole run of the tests may be made under another suite.
     let suite = std::env::var("SALLYPORT_TEST_SUITE").ok().map(|name| name.parse().unwrap());
-    AuthSection { second_factor: SecondFactor::Optional, suite, ..AuthSection::default() }
+    // Administrators have a password alone, except where the test is about their factors.
+    let authentication =
+        AuthenticationSection { admin_factor: AdminFactor::Enrolled, ..AuthenticationSection::default() };
+    AuthSection { second_factor: SecondFactor::Optional, suite, authentication, ..AuthSection::default() }
 }
 
 pub(crate) fn proxy_section() -> ProxySection {
