@@ -98,3 +98,19 @@ fn an_administrator_is_asked_at_a_terminal_and_a_script_is_told_what_to_run() {
     let status = stdout(&ok(cluster.admin(&["status"])));
     assert!(status.contains("each has one"), "{status}");
 }
+
+/// What a cluster asks for that says nothing of it.
+#[test]
+fn an_administrator_without_a_factor_is_told_how_to_get_one() {
+    let cluster = Cluster::with_auth_settings("  authentication: {admin_factor: required}\n");
+    let alice = cluster.add_user("alice", "access,editor", &me());
+    let add = ["admin", "users", "add", "bob", "--roles", "access"];
+    let said = refused(&alice.run(&add), 4);
+    assert!(said.contains("you have none") && said.contains("try: sallyport mfa add NAME"), "{said}");
+    let status = stdout(&ok(cluster.admin(&["status"])));
+    assert!(status.contains("alice without one can do nothing that is: sallyport mfa add NAME"), "{status}");
+    let codes = recovery_codes(|arguments| alice.command(arguments));
+    refused(&alice.run(&add), 4);
+    ok(alice.run(&["admin", "prove", "--otp", &codes[0]]));
+    ok(alice.run(&add));
+}

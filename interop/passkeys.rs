@@ -47,13 +47,18 @@ impl Page {
 
     /// A cluster whose passkeys are of localhost, with this page.
     pub(crate) fn cluster(&self) -> Cluster {
+        self.cluster_with("")
+    }
+
+    /// With more lines of `auth.authentication`.
+    fn cluster_with(&self, more: &str) -> Cluster {
         let proxy = format!(
             "  public_addr: [127.0.0.1:PORT, localhost:PORT]\n  https:\n    certificate: {}\n    key: {}\n",
             self.path("page.pem").display(),
             self.path("page.key").display()
         );
         let auth = "  authentication:\n    webauthn:\n      rp_id: localhost\n      origins: [\"https://localhost:PORT\"]\n";
-        Cluster::with_settings(auth, &proxy)
+        Cluster::with_settings(&format!("{auth}{more}"), &proxy)
     }
 }
 
@@ -207,4 +212,66 @@ fn a_headless_login_wants_the_code_and_a_new_factor_a_proof() {
     add.kill().unwrap();
     let said = add.wait_with_output().unwrap();
     assert!(!said.status.success(), "{}", stderr(&said));
+
+    // The page of factors lists the one that there is, and keeps it: it is all that its user logs in by.
+    let mut list = shown.start(&bob, &["mfa", "ls", "--browser"]);
+    let mut said = std::io::BufReader::new(list.stderr.take().unwrap());
+    let (factors, code) = page_and_code(&mut said);
+    assert!(factors.contains("/factors#"), "{factors}");
+    browser.go(&factors);
+    browser.fill("Code that the program shows", "BBBB-BBBB");
+    browser.press("Show them");
+    browser.reads("The code is not the one that the terminal shows");
+    assert!(!browser.text().contains("test key"), "{}", browser.text());
+    browser.fill("Code that the program shows", &code);
+    browser.press("Show them");
+    browser.reads("test key");
+    browser.press("Remove");
+    browser.reads("is your last factor");
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut said, &mut rest).unwrap();
+    assert!(rest.contains("The page is good until"), "{rest}");
+    ok(list.wait_with_output().unwrap());
+}
+
+#[test]
+fn an_administrator_admits_a_device_at_the_page_that_shows_it() {
+    let page = Page::new();
+    let cluster = page.cluster_with("    devices: { allow_file_keys: true }\n");
+    let mut browser = Browser::start(&page.path("ca.pem"));
+    let shown = Shown::new(page.directory.path());
+    let link = cluster.invite("root", "access,editor", &me());
+    browser.go(&link.replacen("127.0.0.1", "localhost", 1));
+    browser.fill("Name of the passkey", "test key");
+    browser.press("Make a passkey");
+    browser.reads("The account of root is ready");
+    let root = User {
+        name: "root".to_owned(),
+        home: cluster.path("home-root"),
+        proxy: cluster.proxy(),
+        otp_uri: None,
+    };
+    let login = shown.start(&root, &["login", "--browser", "--user", "root", "--ca-pin", &cluster.pin]);
+    browser.go(&shown.address());
+    browser.press("Continue with a passkey");
+    ok(login.wait_with_output().unwrap());
+
+    let alice = cluster.add_user("alice", "access", &me());
+    let enrolled = stdout(&ok(alice.run(&["device", "enroll", "--file", "--format", "json"])));
+    let enrolled: serde_json::Value = serde_json::from_str(&enrolled).unwrap();
+    let id = enrolled["id"].as_str().unwrap();
+    let mut assign = shown.start(&root, &["admin", "devices", "assign", id, "--browser"]);
+    let mut said = std::io::BufReader::new(assign.stderr.take().unwrap());
+    let (approve, code) = page_and_code(&mut said);
+    browser.go(&approve);
+    browser.reads("Admit a trusted device");
+    browser.reads(id);
+    browser.reads(enrolled["key_sha256"].as_str().unwrap());
+    browser.reads("what the machine says of itself; it is not checked");
+    browser.fill("Code that the program shows", &code);
+    browser.press("Approve with a passkey");
+    browser.reads("Approved");
+    let done = stdout(&ok(assign.wait_with_output().unwrap()));
+    assert!(done.contains("is enrolled for alice"), "{done}");
+    cluster.wait_event("admin.factor_proven", |event| event["fields"]["device"] == id);
 }

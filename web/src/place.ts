@@ -3,7 +3,7 @@
 export type Place =
   | { readonly page: 'front' }
   | { readonly page: 'sso'; readonly connector: string }
-  | { readonly page: 'login' | 'approve' | 'enrol'; readonly id: string | null }
+  | { readonly page: 'login' | 'approve' | 'factors' | 'enrol'; readonly id: string | null }
   | { readonly page: 'invite'; readonly token: string | null; readonly pin: string | null };
 
 /** Ids and tokens are base64url and short; what is anything else is none. */
@@ -26,8 +26,9 @@ export function placeOf(path: string, fragment: string): Place {
   switch (path) {
     case '/login':
     case '/approve':
+    case '/factors':
     case '/enrol':
-      return { page: path.slice(1) as 'login' | 'approve' | 'enrol', id: WORD.test(after) ? after : null };
+      return { page: path.slice(1) as 'login' | 'approve' | 'factors' | 'enrol', id: WORD.test(after) ? after : null };
     default:
       return { page: 'front' };
   }

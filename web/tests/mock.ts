@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import type { Calls, Name } from '../src/api/types.ts';
+import type { Calls, Factors as Listed, Name } from '../src/api/types.ts';
 
 export const CODE = 'BCDF-GHJK';
 export const PASSWORD = 'correct horse battery';
@@ -32,6 +32,8 @@ export class Mock {
   readonly #servers: Server[] = [];
   /** Passkeys that were made: later ones exclude them. */
   readonly made: string[] = [];
+  /** Factors that were removed, by id. */
+  readonly removed = new Set<string>();
   readonly challenges = new Map<string, string>();
   readonly ended = new Map<string, string>();
   /** What each tab keeps of the login that it has begun. */
@@ -86,6 +88,17 @@ export class Mock {
     this.#servers.push(server);
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     return (server.address() as AddressInfo).port;
+  }
+
+  factors(): Listed {
+    const times = { created: '2026-03-02T08:00:00Z', last_used: '2026-11-25T16:20:00Z', counter_went_back: null };
+    const all = [
+      { ...times, id: 'blue-key-1', name: 'blue key', kind: 'webauthn', backed_up: false, counter_went_back: '2026-11-20T07:30:00Z' },
+      { ...times, id: 'laptop-123', name: 'laptop', kind: 'webauthn', backed_up: true },
+      { ...times, id: 'phone-1234', name: 'phone', kind: 'totp', backed_up: false, last_used: null },
+      { ...times, id: 'last', name: 'last key', kind: 'webauthn', backed_up: false },
+    ];
+    return { factors: all.filter(({ id }) => !this.removed.has(id)), recovery_codes: 9 };
   }
 
   #back(request: IncomingMessage, response: ServerResponse): void {
@@ -182,6 +195,18 @@ function refused(id: string, mock: Mock): Answer {
   return yes({});
 }
 
+/** A device that waits: what the cluster knows of it, and what its machine says. */
+const DEVICE = [
+  { label: 'Device', value: '8a5d5a5e-9a0e-4b7b-8d8e-3c1c8f6a2b10', said: false },
+  { label: 'Its users', value: 'bob', said: false },
+  { label: 'Asked for by', value: 'bob, 2026-11-26T09:12:00Z', said: false },
+  { label: 'Key (SHA-256)', value: '4f'.repeat(32), said: false },
+  { label: 'Its key is in', value: 'hardware', said: true },
+  { label: 'Its name', value: 'bobs-laptop', said: true },
+  { label: 'Its system', value: 'Debian GNU/Linux 13 (trixie)', said: true },
+  { label: 'Its serial number', value: 'PF3XK0815', said: true },
+];
+
 const wrong = no(403, 'wrong', 'the passkey is of no user of this cluster; use another one');
 const wrongCode = no(403, 'wrong', 'this is not the code that the program shows; look at the terminal again');
 
@@ -229,11 +254,16 @@ const HANDLERS: { [N in Name]: (request: Calls[N]['request'], mock: Mock) => Ans
     described(id, mock, {
       cluster: CLUSTER,
       user: 'alice',
-      purpose: ['remove-factor', 'recovery-codes', 'session', 'administer'].find((purpose) => id.startsWith(purpose)) ?? 'add-factor',
-      details: [
-        { label: 'Kind', value: 'passkey' },
-        { label: 'Name', value: 'blue key' },
-      ],
+      purpose:
+        ['remove-factor', 'recovery-codes', 'session', 'administer', 'admit-device', 'change-password'].find((purpose) =>
+          id.startsWith(purpose),
+        ) ?? 'add-factor',
+      details: id.startsWith('admit-device')
+        ? DEVICE
+        : [
+            { label: 'Kind', value: 'passkey', said: false },
+            { label: 'Name', value: 'blue key', said: false },
+          ],
       client,
       methods: {
         passkey: !/^(onlyotp|nothing|first)/.test(id),
@@ -248,6 +278,19 @@ const HANDLERS: { [N in Name]: (request: Calls[N]['request'], mock: Mock) => Ans
     return otp === OTP ? yes({}) : no(403, 'wrong', 'wrong one-time code; wait for the next one');
   },
   'approve/refuse': ({ id }, mock) => refused(id, mock),
+  'factors/describe': ({ id }, mock) => described(id, mock, { cluster: CLUSTER, user: 'alice', client }),
+  'factors/list': ({ code }, mock) => (code === CODE ? yes(mock.factors()) : wrongCode),
+  'factors/remove/begin': ({ id, code, factor }) => {
+    if (code !== CODE) return wrongCode;
+    if (factor === 'last') return no(403, 'denied', '"last key" is your last factor, and this cluster requires one');
+    return yes({ approval: `remove-factor-${factor}-${id}` });
+  },
+  'factors/remove/finish': ({ id, code, factor, approval }, mock) => {
+    if (code !== CODE || approval !== `remove-factor-${factor}-${id}`) return wrongCode;
+    mock.removed.add(factor);
+    return yes(mock.factors());
+  },
+  'factors/refuse': ({ id }, mock) => refused(id, mock),
   'enrol/describe': ({ id }, mock) => described(id, mock, { cluster: CLUSTER, user: 'alice', name: 'blue key' }),
   'enrol/begin': ({ id, code }, mock) => (code === CODE ? creation(id, mock) : wrongCode),
   'enrol/finish': ({ id, response }, mock) => {

@@ -63,7 +63,7 @@ codes! {
     ChallengeRefused = "SP1015W", "user.challenge_refused";
     /// A login was ended before its time: its user logged out or ended it from another, or an administrator did.
     LoginEnded = "SP1040I", "login.ended";
-    /// A login, or new certificates for one, was refused by a login rule.
+    /// A login, new certificates for one, or a user's first factor by single sign-on, was refused by a login rule.
     LoginDenied = "SP1041W", "login.denied";
     /// A login rule was made or changed.
     LoginRuleSet = "SP1042I", "login_rule.set";

@@ -108,10 +108,12 @@ async fn enroll(global: &Global, args: Enroll) -> CliResult {
     }
     ui::data(format!("device   {}", enrolled.id))?;
     ui::data(format!("key      in {}", place(&enrolled.custody)))?;
+    ui::data(format!("sha256   {}", enrolled.key))?;
     ui::data(format!("state    {}", enrolled.state))?;
     if enrolled.state == "pending" {
         ui::say(format!(
-            "Next: have an administrator admit it with: sallyport admin devices assign {}\nThen log in again: sallyport login",
+            "Next: have an administrator admit it with: sallyport admin devices assign {} --browser\nTell them the sha256 of its key, \
+             which the page shows. Then log in again: sallyport login",
             enrolled.id
         ));
     } else {

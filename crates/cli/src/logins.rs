@@ -4,7 +4,8 @@ use sallyport_wire::convert;
 use sallyport_wire::v1::end_logins_of_request::Which as WhichOf;
 use sallyport_wire::v1::end_logins_request::Which;
 use sallyport_wire::v1::{
-    EndLoginsOfRequest, EndLoginsRequest, ListLoginsOfRequest, ListLoginsRequest, LoginInfo,
+    EndLoginsOfRequest, EndLoginsRequest, EndLoginsResponse, ListLoginsOfRequest, ListLoginsRequest,
+    LoginInfo,
 };
 use serde_json::json;
 use time::OffsetDateTime;
@@ -83,8 +84,7 @@ pub(crate) async fn own(global: &Global, args: Own) -> CliResult {
         None => Which::Others(args.others),
     };
     let ended = authority.logins().end(EndLoginsRequest { which: Some(which) }).await;
-    let ended = ended.map_err(|status| CliError::from_status("end the login", &status))?.into_inner().ended;
-    told(ended)
+    told(ended.map_err(|status| CliError::from_status("end the login", &status))?.into_inner())
 }
 
 pub(crate) async fn administer(authority: &Authority, command: Logins) -> CliResult {
@@ -106,7 +106,7 @@ pub(crate) async fn administer(authority: &Authority, command: Logins) -> CliRes
             let request = EndLoginsOfRequest { user, reason: args.reason, which: Some(which) };
             let ended = authority.logins().end_of(request).await;
             let ended = ended.map_err(|status| CliError::from_status("end the login", &status))?;
-            told(ended.into_inner().ended)
+            told(ended.into_inner())
         }
     }
 }
@@ -164,12 +164,22 @@ fn one<'l>(logins: &'l [LoginInfo], beginning: &str, list: &str) -> CliResult<&'
     }
 }
 
-fn told(ended: u32) -> CliResult {
-    ui::data(match ended {
-        0 => "There was no other login to end.".to_owned(),
-        1 => "Ended 1 login; its sessions end within seconds.".to_owned(),
-        ended => format!("Ended {ended} logins; their sessions end within seconds."),
-    })
+fn told(done: EndLoginsResponse) -> CliResult {
+    ui::data(words(done))
+}
+
+fn words(EndLoginsResponse { ended, devices }: EndLoginsResponse) -> String {
+    let removed = match devices {
+        0 => String::new(),
+        1 => " 1 device that waited to be admitted was removed.".to_owned(),
+        devices => format!(" {devices} devices that waited to be admitted were removed."),
+    };
+    match (ended, devices) {
+        (0, 0) => "There was no other login to end.".to_owned(),
+        (0, _) => format!("There was no open login to end.{removed}"),
+        (1, _) => format!("Ended 1 login; its sessions end within seconds.{removed}"),
+        (ended, _) => format!("Ended {ended} logins; their sessions end within seconds.{removed}"),
+    }
 }
 
 fn time(at: Option<&prost_types::Timestamp>) -> Option<OffsetDateTime> {
@@ -251,5 +261,20 @@ mod tests {
         {
             assert!(!is_whole(text), "{text}");
         }
+    }
+
+    #[test]
+    fn what_was_done_is_said_also_of_a_login_that_had_ended() {
+        let said = |ended, devices| words(EndLoginsResponse { ended, devices });
+        assert_eq!(said(0, 0), "There was no other login to end.");
+        assert_eq!(
+            said(0, 1),
+            "There was no open login to end. 1 device that waited to be admitted was removed."
+        );
+        assert_eq!(
+            said(1, 2),
+            "Ended 1 login; its sessions end within seconds. 2 devices that waited to be admitted were removed."
+        );
+        assert_eq!(said(7, 0), "Ended 7 logins; their sessions end within seconds.");
     }
 }

@@ -32,6 +32,9 @@ pub(crate) enum Mfa {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ls {
+    /// Show them at a page, where you can remove one.
+    #[arg(long, conflicts_with = "format")]
+    browser: bool,
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 }
@@ -88,6 +91,7 @@ pub(crate) async fn own(global: &Global) -> CliResult<Own> {
 pub(crate) async fn run(global: &Global, command: Mfa) -> CliResult {
     let mut own = own(global).await?;
     match command {
+        Mfa::Ls(Ls { browser: true, .. }) => ls_at_page(&mut own).await,
         Mfa::Ls(args) => ls(&mut own, &args).await,
         Mfa::Add(args) => add(&mut own, args).await,
         Mfa::Rm(args) => rm(&mut own, args).await,
@@ -129,6 +133,7 @@ async fn ls(own: &mut Own, args: &Ls) -> CliResult {
                     "created": when(factor.created.as_ref()),
                     "last_used": factor.last_used.as_ref().map(|time| when(Some(time))),
                     "model": factor.model, "backed_up": factor.backed_up,
+                    "counter_went_back": factor.counter_went_back.as_ref().map(|time| when(Some(time))),
                 })
             })
             .collect();
@@ -150,6 +155,30 @@ async fn ls(own: &mut Own, args: &Ls) -> CliResult {
     let headings = ["name", "kind", "where", "added", "last used"];
     ui::table(&headings, rows, "You have no factor besides your password.")?;
     ui::say(format!("Recovery codes that are left: {}", list.recovery_codes));
+    for warning in list.factors.iter().filter_map(copied) {
+        ui::say(warning);
+    }
+    Ok(())
+}
+
+/// What a user is told of a passkey that may have been copied.
+fn copied(factor: &Factor) -> Option<String> {
+    let at = factor.counter_went_back.as_ref().and_then(convert::time_from_proto)?;
+    let name = Foreign::new(&factor.name);
+    Some(format!(
+        "Warning: the sign count of {name} did not grow on {}: a copy of it may be in use. If it is not a known fault of \
+         that key, remove it: sallyport mfa rm {:?}",
+        ui::timestamp(at),
+        name.as_str()
+    ))
+}
+
+/// The page goes on by itself: what is done there is done once it is proven, and nothing waits for it here.
+async fn ls_at_page(own: &mut Own) -> CliResult {
+    let (page, code) = own.factors.begin_proof(Purpose::ShowFactors(true)).await?;
+    browser::open(&address_of(&page, &own.proxy), "see your factors");
+    browser::code("and", &code);
+    ui::say(format!("The page is good until {}.", when(page.expires.as_ref())));
     Ok(())
 }
 
@@ -217,6 +246,7 @@ async fn recovery_codes(own: &mut Own, args: RecoveryCodes) -> CliResult {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -226,5 +256,14 @@ mod tests {
             |kind: &str, backed_up| place(&Factor { kind: kind.to_owned(), backed_up, ..Factor::default() });
         assert_eq!((of("webauthn", true), of("webauthn", false)), ("synced", "this device only"));
         assert_eq!((of("totp", false), of("of a later release", true)), ("", ""));
+    }
+
+    #[test]
+    fn a_passkey_that_may_be_copied_is_told_of_with_the_command_that_removes_it() {
+        let fine = Factor { name: "blue key".to_owned(), ..Factor::default() };
+        assert_eq!(copied(&fine), None);
+        let at = Some(convert::time_to_proto(time::OffsetDateTime::UNIX_EPOCH));
+        let told = copied(&Factor { counter_went_back: at, ..fine }).unwrap();
+        assert!(told.contains("1970-01-01") && told.contains("sallyport mfa rm \"blue key\""), "{told}");
     }
 }

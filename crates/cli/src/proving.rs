@@ -100,7 +100,8 @@ pub(crate) async fn prove_factor(
     Ok(Proof::Otp(otp.trim().to_owned()))
 }
 
-async fn at_page(own: &mut Own, purpose: Purpose, what: &str) -> CliResult<Proof> {
+/// Has the person prove a factor at a page.
+pub(crate) async fn at_page(own: &mut Own, purpose: Purpose, what: &str) -> CliResult<Proof> {
     let (page, code) = own.factors.begin_proof(purpose).await?;
     browser::open(&address_of(&page, &own.proxy), what);
     browser::code("and", &code);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use sallyport_access::{ClusterName, HostRole};
-use sallyport_ca::{Trust, TrustBundle, server_name, tls};
+use sallyport_ca::{CaError, Trust, TrustBundle, server_name, tls};
 use sallyport_wire::alpn;
 use sallyport_wire::v1::admin_client::AdminClient;
 use sallyport_wire::v1::catalogue_client::CatalogueClient;
@@ -24,13 +24,15 @@ use sallyport_wire::v1::sessions_client::SessionsClient;
 use sallyport_wire::v1::sso_client::SsoClient;
 use sallyport_wire::v1::suites_client::SuitesClient;
 use tokio::net::UnixStream;
-use tokio_rustls::rustls::ClientConfig;
 use tonic::transport::{self, Uri};
 
 use super::channel::{Channel, Prover, channel_over, endpoint};
 use super::dial::{Secured, tls_connect};
 use super::profile::Stored;
 use crate::error::{Doing, Error, Result, TlsFailure};
+
+/// What a client does whose trust is of an earlier login.
+const STORED: &str = "use the stored certificates";
 
 /// How a client knows that it talks to the right cluster before it has any of its certificates.
 #[derive(Debug, Clone)]
@@ -50,7 +52,7 @@ pub enum FirstTrust {
 pub(super) async fn plain(stored: &Stored) -> Result<transport::Channel> {
     let identity = stored.tls_identity()?;
     let config = tls::client_config(&stored.trust()?, Some((&identity.0, &identity.1)), &[alpn::AUTH])
-        .doing("use the stored certificates")?;
+        .doing(STORED)?;
     let name = server_name(HostRole::Auth, &stored.profile.cluster);
     let stream = tls_connect(&stored.profile.proxy, config, &name).await?;
     channel_over(endpoint(), stream, "talk to the authority").await
@@ -58,61 +60,50 @@ pub(super) async fn plain(stored: &Stored) -> Result<transport::Channel> {
 
 /// A channel to the authority without a certificate, for logging in.
 pub fn login<'a>(proxy: &'a str, first: &'a FirstTrust) -> BoxFuture<'a, Result<LoginClient<Channel>>> {
-    Box::pin(async move {
-        let stream = match first {
-            FirstTrust::Pin(pin) => {
-                let config = tls::pinned_client_config(pin, &[alpn::AUTH])
-                    .map_err(|error| Error::Pin(Arc::new(error)))?;
-                // The pin names the authority's key; the name in the certificate adds nothing to that.
-                tls_connect(proxy, config, "auth.sallyport.internal").await?
-            }
-            FirstTrust::Known { trust, cluster } => {
-                let config =
-                    tls::client_config(trust, None, &[alpn::AUTH]).doing("use the stored certificates")?;
-                tls_connect(proxy, config, &server_name(HostRole::Auth, cluster)).await?
-            }
-        };
-        to_log_in(stream).await
-    })
+    Box::pin(async move { to_log_in(first.connect(proxy).await?).await })
 }
 
 async fn to_log_in(stream: Secured) -> Result<LoginClient<Channel>> {
     Ok(LoginClient::new(Channel::plain(channel_over(endpoint(), stream, "talk to the authority").await?)))
 }
 
-/// A way to be sure of the authority by one certificate authority alone.
-struct Anchor {
-    /// Of the certificate authority.
-    pin: String,
-    config: ClientConfig,
-    /// The name that the server proves.
-    name: String,
+fn bad_pin(error: CaError) -> Error {
+    Error::Pin(Arc::new(error))
 }
 
-/// Every way in which a client may be sure of the authority, in the order in which they were given.
-fn anchors(first: &FirstTrust) -> Result<Vec<Anchor>> {
-    match first {
-        FirstTrust::Pin(pins) => {
-            let bad = |error| Error::Pin(Arc::new(error));
-            let pins = tls::parse_pin(pins).map_err(bad)?;
-            let anchor = |pin: &str| {
-                let config = tls::pinned_client_config(pin, &[alpn::AUTH]).map_err(bad)?;
-                // As in `login`.
-                Ok(Anchor { pin: pin.to_owned(), config, name: "auth.sallyport.internal".to_owned() })
-            };
-            pins.split(',').map(anchor).collect()
+impl FirstTrust {
+    /// TLS to an authority that any of its certificate authorities has certified.
+    async fn connect(&self, proxy: &str) -> Result<Secured> {
+        match self {
+            Self::Pin(pins) => {
+                let config = tls::pinned_client_config(pins, &[alpn::AUTH]).map_err(bad_pin)?;
+                // The pin names the authority's key; the name in the certificate adds nothing to that.
+                tls_connect(proxy, config, "auth.sallyport.internal").await
+            }
+            Self::Known { trust, cluster } => {
+                let config = tls::client_config(trust, None, &[alpn::AUTH]).doing(STORED)?;
+                tls_connect(proxy, config, &server_name(HostRole::Auth, cluster)).await
+            }
         }
-        FirstTrust::Known { trust, cluster } => {
-            let doing = "use the stored certificates";
-            let bundle = trust.to_bundle();
-            let anchor = |(pin, certificate): (String, &String)| {
-                let alone =
-                    TrustBundle { host_tls_certificates: vec![certificate.clone()], ..bundle.clone() };
-                let alone = Trust::from_bundle(&alone).doing(doing)?;
-                let config = tls::client_config(&alone, None, &[alpn::AUTH]).doing(doing)?;
-                Ok(Anchor { pin, config, name: server_name(HostRole::Auth, cluster) })
-            };
-            trust.pins().into_iter().zip(&bundle.host_tls_certificates).map(anchor).collect()
+    }
+
+    /// Each of its certificate authorities by itself, with its pin, in the order in which they were given.
+    fn each(&self) -> Result<Vec<(String, Self)>> {
+        match self {
+            Self::Pin(pins) => {
+                let pins = tls::parse_pin(pins).map_err(bad_pin)?;
+                Ok(pins.split(',').map(|pin| (pin.to_owned(), Self::Pin(pin.to_owned()))).collect())
+            }
+            Self::Known { trust, cluster } => {
+                let bundle = trust.to_bundle();
+                let alone = |(pin, certificate): (String, &String)| {
+                    let alone =
+                        TrustBundle { host_tls_certificates: vec![certificate.clone()], ..bundle.clone() };
+                    let trust = Box::new(Trust::from_bundle(&alone).doing(STORED)?);
+                    Ok((pin, Self::Known { trust, cluster: cluster.clone() }))
+                };
+                trust.pins().into_iter().zip(&bundle.host_tls_certificates).map(alone).collect()
+            }
         }
     }
 }
@@ -122,8 +113,8 @@ fn anchors(first: &FirstTrust) -> Result<Vec<Anchor>> {
 /// has certified the key by which the server of this very connection has proven itself.
 async fn verified(proxy: &str, first: &FirstTrust) -> Result<(Secured, String)> {
     let mut refused = None;
-    for Anchor { pin, config, name } in anchors(first)? {
-        match tls_connect(proxy, config, &name).await {
+    for (pin, alone) in first.each()? {
+        match alone.connect(proxy).await {
             Ok(stream) => return Ok((stream, pin)),
             Err(error) if is_of_another(&error) => {
                 refused.get_or_insert(error);

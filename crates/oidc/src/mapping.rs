@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::error::OidcError;
+use crate::expression::Expression;
 use crate::overage::overages;
 use crate::path::{Found, Path};
 use crate::template::Template;
@@ -15,11 +16,24 @@ use crate::template::Template;
 #[serde(transparent)]
 pub struct Pattern(String);
 
+impl Default for Pattern {
+    /// Any text.
+    fn default() -> Self {
+        Self("*".to_owned())
+    }
+}
+
 impl Pattern {
     /// A pattern.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self(text.to_owned())
+    }
+
+    /// Whether every text is as it says.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        self.0 == "*"
     }
 
     /// Whether the whole value is as the pattern says. In time of the product of both lengths at most.
@@ -45,14 +59,40 @@ pub struct Rule {
     /// Where to look.
     pub claim: Path,
     /// What to look for; any value will do where it is left out.
-    #[serde(default = "anything")]
+    #[serde(default)]
     pub value: Pattern,
+    /// What a value has to be besides, whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matches: Option<Expression>,
     /// The roles. A role may have claims in it.
     pub roles: Vec<Template>,
 }
 
-fn anything() -> Pattern {
-    Pattern::new("*")
+/// A rule of a trait: a person with a value like this at a path has these values of the trait.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TraitRule {
+    /// Where to look.
+    pub claim: Path,
+    /// What to look for; any value will do where it is left out.
+    #[serde(default, skip_serializing_if = "Pattern::is_any")]
+    pub value: Pattern,
+    /// What a value has to be besides, whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matches: Option<Expression>,
+    /// The trait's values, which may have claims in them. Without any these are the claim's values that are as the rule wants.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<Template>,
+}
+
+/// What values of a trait come from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum TraitSource {
+    /// A template, which gives values to each person who has its claims.
+    Template(Template),
+    /// A rule.
+    Rule(TraitRule),
 }
 
 /// How claims become roles and traits.
@@ -62,18 +102,18 @@ pub struct Mapping {
     /// The rules, all of which are looked at.
     #[serde(default)]
     pub roles: Vec<Rule>,
-    /// Traits by name, each with the templates that its values come from.
+    /// Traits by name, each with the templates and rules that its values come from, all of which are looked at.
     #[serde(default)]
-    pub traits: BTreeMap<String, Vec<Template>>,
+    pub traits: BTreeMap<String, Vec<TraitSource>>,
 }
 
-/// What a rule or a trait's template came to.
+/// What a rule, or a template of a trait, came to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
     /// It gave these.
     Hit {
-        /// The values that were as the rule wants; none for a trait.
+        /// The values that were as the rule wants; none of a template.
         matched: Vec<String>,
         /// The roles, or the trait's values.
         gave: Vec<String>,
@@ -112,10 +152,10 @@ pub enum Outcome {
 /// One line of the trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// The rule, by its place in the mapping from 1 on; none for a trait.
+    /// The rule, by its place among those of the roles or of the trait from 1 on; none for a template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<usize>,
-    /// The trait; none for a rule.
+    /// The trait; none for a rule that gives roles.
     #[serde(rename = "trait", skip_serializing_if = "Option::is_none")]
     pub named: Option<String>,
     /// The path or the template.
@@ -163,10 +203,22 @@ impl Mapping {
     /// The claims that it looks at, each once.
     #[must_use]
     pub fn claims(&self) -> BTreeSet<&str> {
-        let rules = self.roles.iter().map(|rule| rule.claim.claim());
-        let roles = self.roles.iter().flat_map(|rule| &rule.roles);
-        let templates = roles.chain(self.traits.values().flatten()).flat_map(Template::claims);
-        rules.chain(templates).collect()
+        let rules = self.roles.iter().map(|rule| (&rule.claim, &rule.roles));
+        let sources = || self.traits.values().flatten();
+        let of_traits = sources().filter_map(|source| match source {
+            TraitSource::Rule(rule) => Some((&rule.claim, &rule.values)),
+            TraitSource::Template(_) => None,
+        });
+        let templates = sources().filter_map(|source| match source {
+            TraitSource::Template(template) => Some(template),
+            TraitSource::Rule(_) => None,
+        });
+        let mut claims: BTreeSet<&str> = templates.flat_map(Template::claims).collect();
+        for (claim, given) in rules.chain(of_traits) {
+            claims.insert(claim.claim());
+            claims.extend(given.iter().flat_map(Template::claims));
+        }
+        claims
     }
 
     /// What a person with these claims gets.
@@ -188,19 +240,20 @@ impl Mapping {
             let from = rule.claim.to_string();
             mapped.trace.push(Step { rule: Some(at + 1), named: None, from, outcome, cut });
         }
-        for (name, templates) in &self.traits {
-            for template in templates {
-                let rendered = template.render(claims.claims);
-                let outcome = match rendered.missing {
-                    Some((path, found)) => claims.absent(&path, found),
-                    None => {
-                        let values = mapped.traits.entry(name.clone()).or_default();
-                        values.extend(rendered.texts.iter().cloned());
-                        Outcome::Hit { matched: Vec::new(), gave: rendered.texts }
+        for (name, sources) in &self.traits {
+            for (at, source) in sources.iter().enumerate() {
+                let (rule, from, (outcome, cut)) = match source {
+                    TraitSource::Template(template) => {
+                        (None, template.to_string(), claims.rendered(template))
                     }
+                    TraitSource::Rule(rule) => (Some(at + 1), rule.claim.to_string(), rule.apply(claims)),
                 };
-                let (named, from) = (Some(name.clone()), template.to_string());
-                mapped.trace.push(Step { rule: None, named, from, outcome, cut: rendered.cut });
+                if let Outcome::Hit { gave, .. } = &outcome
+                    && !gave.is_empty()
+                {
+                    mapped.traits.entry(name.clone()).or_default().extend(gave.iter().cloned());
+                }
+                mapped.trace.push(Step { rule, named: Some(name.clone()), from, outcome, cut });
             }
         }
         mapped
@@ -215,21 +268,57 @@ struct Claims<'a> {
 
 impl Rule {
     fn apply(&self, claims: &Claims<'_>) -> (Outcome, bool) {
-        let (found, mut cut) = self.claim.find_bounded(claims.claims);
+        let (matched, cut) = match claims.matching(&self.claim, &self.value, self.matches.as_ref()) {
+            Ok(found) => found,
+            Err(none) => return none,
+        };
+        claims.given(matched, &self.roles, cut)
+    }
+}
+
+impl TraitRule {
+    fn apply(&self, claims: &Claims<'_>) -> (Outcome, bool) {
+        let (matched, cut) = match claims.matching(&self.claim, &self.value, self.matches.as_ref()) {
+            Ok(found) => found,
+            Err(none) => return none,
+        };
+        if self.values.is_empty() {
+            return (Outcome::Hit { gave: matched.clone(), matched }, cut);
+        }
+        claims.given(matched, &self.values, cut)
+    }
+}
+
+impl Claims<'_> {
+    /// The values at a path that are as a rule wants, and whether others were left out; or why the rule is no hit.
+    fn matching(
+        &self,
+        claim: &Path,
+        value: &Pattern,
+        matches: Option<&Expression>,
+    ) -> Result<(Vec<String>, bool), (Outcome, bool)> {
+        let (found, cut) = claim.find_bounded(self.claims);
         let values = match found {
             Found::Values(values) => values,
-            Found::Nothing => return (claims.absent(&self.claim, None), false),
-            Found::Other(found) => return (claims.absent(&self.claim, Some(found)), false),
+            Found::Nothing => return Err((self.absent(claim, None), false)),
+            Found::Other(found) => return Err((self.absent(claim, Some(found)), false)),
         };
-        let matched: Vec<String> = values.iter().filter(|value| self.value.matches(value)).cloned().collect();
-        if matched.is_empty() {
-            return (Outcome::NoMatch { values: values.len() }, cut);
+        let wanted =
+            |text: &str| value.matches(text) && matches.is_none_or(|expression| expression.matches(text));
+        let matched: Vec<String> = values.iter().filter(|value| wanted(value)).cloned().collect();
+        match matched.is_empty() {
+            true => Err((Outcome::NoMatch { values: values.len() }, cut)),
+            false => Ok((matched, cut)),
         }
+    }
+
+    /// What the templates of a rule give that is a hit. One with a claim that is not there gives nothing.
+    fn given(&self, matched: Vec<String>, templates: &[Template], mut cut: bool) -> (Outcome, bool) {
         let mut gave = Vec::new();
-        for role in &self.roles {
-            let rendered = role.render(claims.claims);
+        for template in templates {
+            let rendered = template.render(self.claims);
             if let Some((path, found)) = rendered.missing
-                && let elsewhere @ Outcome::Elsewhere { .. } = claims.absent(&path, found)
+                && let elsewhere @ Outcome::Elsewhere { .. } = self.absent(&path, found)
             {
                 return (elsewhere, cut);
             }
@@ -238,9 +327,17 @@ impl Rule {
         }
         (Outcome::Hit { matched, gave }, cut)
     }
-}
 
-impl Claims<'_> {
+    /// What a template of a trait comes to by itself.
+    fn rendered(&self, template: &Template) -> (Outcome, bool) {
+        let rendered = template.render(self.claims);
+        let outcome = match rendered.missing {
+            Some((path, found)) => self.absent(&path, found),
+            None => Outcome::Hit { matched: Vec::new(), gave: rendered.texts },
+        };
+        (outcome, rendered.cut)
+    }
+
     /// Why a path has no values.
     fn absent(&self, path: &Path, found: Option<&'static str>) -> Outcome {
         let claim = path.to_string();
@@ -253,5 +350,31 @@ impl Claims<'_> {
             None if self.unverified.contains(path.claim()) => Outcome::Unverified { claim },
             None => Outcome::Missing { claim },
         }
+    }
+}
+
+impl<'de> Deserialize<'de> for TraitSource {
+    /// A text is a template, and an object is a rule: what is wrong with one of them is told as it is.
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> serde::de::Visitor<'de> for Either {
+            type Value = TraitSource;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a template, or a rule with claim and values")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<TraitSource, E> {
+                Template::parse(text).map(TraitSource::Template).map_err(E::custom)
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, members: A) -> Result<TraitSource, A::Error> {
+                TraitRule::deserialize(serde::de::value::MapAccessDeserializer::new(members))
+                    .map(TraitSource::Rule)
+            }
+        }
+
+        deserializer.deserialize_any(Either)
     }
 }

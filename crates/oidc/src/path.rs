@@ -57,8 +57,7 @@ impl Path {
             } else {
                 let end = rest.find(['.', '[']).unwrap_or(rest.len());
                 let (name, after) = rest.split_at(end);
-                let plain = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
-                if name.is_empty() || !name.chars().all(plain) {
+                if name.is_empty() || !name.chars().all(is_plain) {
                     return Err(bad(
                         "a name is empty, or has other characters than letters, digits, _ and -: write [\"the name\"]",
                     ));
@@ -78,6 +77,20 @@ impl Path {
                 return Err(bad("a dot or [\" has to part two names"));
             }
         }
+    }
+
+    /// The path of these names. None where a name cannot be written, or there are too many.
+    pub(crate) fn of(names: Vec<String>) -> Option<Self> {
+        let mut text = String::new();
+        for name in &names {
+            if !name.is_empty() && name.chars().all(is_plain) {
+                text.push_str(if text.is_empty() { "" } else { "." });
+                text.push_str(name);
+            } else {
+                text.push_str(&format!("[\"{name}\"]"));
+            }
+        }
+        Self::parse(&text).ok().filter(|path| path.names == names)
     }
 
     /// The claim that it begins at.
@@ -104,6 +117,11 @@ impl Path {
             (true, None) => (Found::Nothing, false),
         }
     }
+}
+
+/// Whether a name of such characters needs no brackets.
+fn is_plain(c: char) -> bool {
+    c.is_alphanumeric() || c == '_' || c == '-'
 }
 
 #[derive(Default)]

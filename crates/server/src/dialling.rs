@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use sallyport_access::HostId;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -25,8 +26,25 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 /// A byte stream of some kind.
 pub(crate) type BoxIo = Box<dyn Io>;
 
-/// Serves a connection to the authority in this process, from the given address, to its end.
-pub(crate) type ServeAuthority = Arc<dyn Fn(BoxIo, SocketAddr) -> BoxFuture<'static, ()> + Send + Sync>;
+/// Where a connection to the authority comes from.
+#[derive(Debug, Clone, Copy)]
+pub struct PeerInfo {
+    /// The client's address.
+    pub address: SocketAddr,
+    /// The proxy that relays the connection and says where its client is; none where the process of the authority sees it itself.
+    pub relayed_by: Option<HostId>,
+}
+
+impl PeerInfo {
+    /// A client that no proxy relays.
+    #[must_use]
+    pub const fn direct(address: SocketAddr) -> Self {
+        Self { address, relayed_by: None }
+    }
+}
+
+/// Serves a connection to the authority in this process to its end.
+pub(crate) type ServeAuthority = Arc<dyn Fn(BoxIo, PeerInfo) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// A TCP connection with the settings that every connection of ours has.
 pub(crate) async fn dial(address: &HostPort) -> io::Result<TcpStream> {

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info_span};
 
 use crate::ServerError;
-use crate::authority::{Authority, PeerInfo, Trouble};
+use crate::authority::{Authority, Trouble};
 use crate::health::Health;
 use crate::local_authority::LocalAuthority;
 
@@ -19,13 +19,13 @@ pub(crate) fn authority(authority: &Authority, stop: CancellationToken) -> Local
     let trusting = authority.clone();
     LocalAuthority {
         sightings: authority.sightings(),
-        serve: Arc::new(move |io, address| {
+        serve: Arc::new(move |io, peer| {
             let (authority, stop) = (served.clone(), stop.clone());
-            let span = info_span!("authority.connection", peer = %address);
+            let span = info_span!("authority.connection", peer = %peer.address);
             Box::pin(
                 async move {
                     tokio::select! {
-                        () = authority.serve_boxed(io, PeerInfo { address }) => {}
+                        () = authority.serve_boxed(io, peer) => {}
                         () = stop.cancelled() => {}
                     }
                 }

@@ -4,8 +4,19 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 
+use sallyport_access::HostId;
+
 /// How much more than one place the network around it may do: a site has many places, and few of them at fault at a time.
 pub(crate) const WIDER: usize = 4;
+
+/// Where a client is, and by which host's word. What one host says counts for that host alone, so that a host in the wrong hands takes
+/// nothing of what clients at an address may do by other hosts, or by themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Seen {
+    pub(crate) address: IpAddr,
+    /// The host that says so; none where the authority sees it itself.
+    pub(crate) told_by: Option<HostId>,
+}
 
 /// One subscriber: an IPv4 address, or a /64 of IPv6 (RFC 6177 §2). Wider: a /48, which one site may have. A network is its first
 /// address with its length.

@@ -54,12 +54,40 @@ export interface ApproveRequest {
   readonly cluster: string;
   readonly user: string;
   readonly purpose: string;
-  readonly details: readonly { readonly label: string; readonly value: string }[];
+  /** `said`: a machine says so of itself, and no other has checked it. */
+  readonly details: readonly { readonly label: string; readonly value: string; readonly said: boolean }[];
   readonly client: Client;
   readonly state: string;
   /** `sso`: where a user who has no factor signs in again. */
   readonly methods: { readonly passkey: boolean; readonly otp: boolean; readonly sso: readonly Connector[] };
   readonly expires_in: number;
+}
+
+export interface FactorsRequest {
+  readonly cluster: string;
+  readonly user: string;
+  readonly client: Client;
+  readonly state: string;
+  readonly expires_in: number;
+}
+
+export interface Factor {
+  readonly id: string;
+  readonly name: string;
+  /** `webauthn` or `totp`. */
+  readonly kind: string;
+  /** RFC 3339. */
+  readonly created: string | null;
+  readonly last_used: string | null;
+  /** Of a passkey: it was synced to other devices at its last use. */
+  readonly backed_up: boolean;
+  /** When its sign count last did not grow. */
+  readonly counter_went_back: string | null;
+}
+
+export interface Factors {
+  readonly factors: readonly Factor[];
+  readonly recovery_codes: number;
 }
 
 export interface EnrolRequest {
@@ -101,6 +129,15 @@ export interface Calls {
   'approve/passkey/finish': { request: Proof; answer: Nothing };
   'approve/otp': { request: ById & { code: string; otp: string }; answer: Nothing };
   'approve/refuse': { request: ById; answer: Nothing };
+  'factors/describe': { request: ById; answer: FactorsRequest };
+  'factors/list': { request: ById & { code: string }; answer: Factors };
+  'factors/remove/begin': {
+    request: ById & { code: string; factor: string };
+    /** Id of an approval, which is proven as any other. */
+    answer: { readonly approval: string };
+  };
+  'factors/remove/finish': { request: ById & { code: string; factor: string; approval: string }; answer: Factors };
+  'factors/refuse': { request: ById; answer: Nothing };
   'enrol/describe': { request: ById; answer: EnrolRequest };
   'enrol/begin': { request: ById & { code: string }; answer: Begun };
   'enrol/finish': { request: Proof; answer: { readonly name: string } };

@@ -3,7 +3,7 @@ import type { ApproveRequest, Connector } from '../api/types.ts';
 import { prove, supported } from '../passkeys.ts';
 import { toProvider } from '../sso.ts';
 import { text } from '../text.ts';
-import { Flow } from './flow.svelte.ts';
+import { Flow, type Stage } from './flow.svelte.ts';
 import { spelled, unspaced } from './login.svelte.ts';
 
 /** A request of a user's own program that wants a factor. */
@@ -16,12 +16,19 @@ export class Approve extends Flow<ApproveRequest> {
   otp = $state('');
 
   readonly #leave: (to: string) => void;
+  readonly #ended: (stage: Stage) => void;
 
-  /** `leave` is how the browser goes to another address. */
-  constructor(id: string | null, leave: (to: string) => void) {
+  /** `leave` is how the browser goes to another address; `ended` hears how this ends, where it is part of another page. */
+  constructor(id: string | null, leave: (to: string) => void, ended: (stage: Stage) => void = () => {}) {
     super();
     this.#id = id;
     this.#leave = leave;
+    this.#ended = ended;
+  }
+
+  protected override end(stage: Stage): void {
+    super.end(stage);
+    this.#ended(stage);
   }
 
   get byPasskey(): boolean {

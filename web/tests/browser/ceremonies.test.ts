@@ -293,6 +293,83 @@ test('an approval is given and refused by keyboard alone', async () => {
   await refused.close();
 });
 
+test('a factor is looked at and removed by a passkey, and one that is kept stays', async () => {
+  const visit = await rig.visit('/factors#factors-41');
+  await (await visit.authenticator()).holds();
+  await visit.press(text.factors.submit);
+  await visit.page.getByText(text.errors.codeMissing).waitFor();
+  await visit.page.getByLabel(text.login.code).fill(CODE.toLowerCase());
+  await visit.press(text.factors.submit);
+  await visit.page.getByText('Recovery codes that are left: 9').waitFor();
+  await visit.atHeading();
+  await visit.press('Remove phone');
+  await visit.heading('Confirm the removal of a factor');
+  assert.equal(await visit.page.getByLabel(text.login.code).count(), 0, 'the code was typed already');
+  await visit.press(text.factors.keep);
+  await visit.heading(text.factors.title);
+  assert.equal(rig.mock.ended.get('remove-factor-phone-1234-factors-41'), 'refused');
+  await visit.press('Remove laptop');
+  await visit.heading('Confirm the removal of a factor');
+  await visit.atHeading();
+  await visit.press(text.approve.passkey);
+  await visit.page.getByText(text.factors.removed('laptop')).waitFor();
+  assert.equal(await visit.page.getByRole('heading', { name: 'laptop' }).count(), 0);
+  assert.equal(await visit.page.getByRole('heading', { name: 'phone' }).count(), 1);
+  await visit.sound('factors-removed');
+  rig.mock.removed.clear();
+  await visit.close();
+});
+
+test('a factor is removed by keyboard alone, with a one-time code', async () => {
+  const visit = await rig.visit('/factors#factors-42');
+  await visit.heading(text.factors.title);
+  assert.deepEqual(await visit.tab(3), [text.login.code, text.factors.submit, text.factors.refuse]);
+  await visit.back(2);
+  await visit.page.keyboard.type(CODE);
+  await visit.page.keyboard.press('Enter');
+  await visit.page.getByText('Recovery codes that are left: 9').waitFor();
+  await visit.atHeading();
+  const order = ['blue key', 'laptop', 'phone', 'last key'].map(text.factors.removeNamed);
+  assert.deepEqual(await visit.tab(4), order);
+  await visit.back(1);
+  await visit.page.keyboard.press('Enter');
+  await visit.heading('Confirm the removal of a factor');
+  await visit.atHeading();
+  // Without a passkey in this browser's reach, the code is typed.
+  assert.deepEqual(await visit.tab(3), [text.approve.passkey, text.approve.otpChoice, text.factors.keep]);
+  await visit.back(1);
+  await visit.page.keyboard.press('Enter');
+  const otp = visit.page.getByLabel(text.approve.otp, { exact: true });
+  await otp.focus();
+  await visit.page.keyboard.type(OTP);
+  await visit.page.keyboard.press('Enter');
+  await visit.page.getByText(text.factors.removed('phone')).waitFor();
+  await visit.atHeading();
+  rig.mock.removed.clear();
+  await visit.close();
+});
+
+test('a page of factors that a person did not ask for is refused', async () => {
+  const visit = await rig.visit('/factors#factors-43');
+  await visit.press(text.factors.refuse);
+  await visit.heading(text.refused.title);
+  await visit.atHeading();
+  assert.equal(rig.mock.ended.get('factors-43'), 'refused');
+  await visit.close();
+});
+
+test('a device is admitted at a page that tells what its machine says from what is known', async () => {
+  const visit = await rig.visit('/approve#admit-device-44');
+  await (await visit.authenticator()).holds();
+  await visit.heading('Admit a trusted device');
+  const note = visit.page.locator('.facts > div', { hasText: text.approve.said });
+  assert.deepEqual(await note.locator('dt').allTextContents(), ['Its key is in', 'Its name', 'Its system', 'Its serial number']);
+  await visit.page.getByLabel(text.login.code).fill(CODE);
+  await visit.press(text.approve.passkey);
+  await visit.heading(text.approve.done);
+  await visit.close();
+});
+
 test('a passkey is made by keyboard alone', async () => {
   const visit = await rig.visit('/enrol#enrol-31');
   const authenticator = await visit.authenticator();

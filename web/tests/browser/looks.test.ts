@@ -96,6 +96,53 @@ const STATES: State[] = [
     },
   },
   { name: 'approve-no-way', path: '/approve#nothing-1', heading: 'Confirm a new factor' },
+  { name: 'approve-password', path: '/approve#change-password-1', heading: 'Confirm a new password' },
+  { name: 'approve-device', path: '/approve#admit-device-1', heading: 'Admit a trusted device' },
+  { name: 'factors', path: '/factors#factors-1', heading: 'Your factors' },
+  {
+    name: 'factors-wrong',
+    path: '/factors#factors-2',
+    heading: 'Your factors',
+    then: async (visit) => {
+      await visit.page.getByLabel('Code that the program shows').fill('AAAA-AAAA');
+      await visit.press('Show them');
+      await visit.alert('This is not the code');
+    },
+  },
+  {
+    name: 'factors-listed',
+    path: '/factors#factors-3',
+    heading: 'Your factors',
+    then: async (visit) => {
+      await visit.page.getByLabel('Code that the program shows').fill('BCDF-GHJK');
+      await visit.press('Show them');
+      await visit.page.getByText('a copy of it may be in use').waitFor();
+    },
+  },
+  {
+    name: 'factors-last',
+    path: '/factors#factors-4',
+    heading: 'Your factors',
+    then: async (visit) => {
+      await visit.page.getByLabel('Code that the program shows').fill('BCDF-GHJK');
+      await visit.press('Show them');
+      await visit.press('Remove last key');
+      await visit.alert('is your last factor');
+    },
+  },
+  {
+    name: 'factors-removal',
+    path: '/factors#factors-5',
+    heading: 'Your factors',
+    then: async (visit) => {
+      await visit.page.getByLabel('Code that the program shows').fill('BCDF-GHJK');
+      await visit.press('Show them');
+      await visit.press('Remove laptop');
+      await visit.heading('Confirm the removal of a factor');
+    },
+  },
+  { name: 'factors-refused', path: '/factors#refused-2', heading: 'You refused this request' },
+  { name: 'factors-incomplete', path: '/factors', heading: 'This link is not complete' },
   { name: 'enrol', path: '/enrol#enrol-123', heading: 'Add a passkey' },
   { name: 'invite', path: `/invite/invitation#${PIN}`, heading: 'Welcome to harbour' },
   { name: 'invite-password', path: '/invite/nokeys', heading: 'Welcome to harbour' },

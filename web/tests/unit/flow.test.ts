@@ -4,6 +4,7 @@ import contract from '../../src/api/contract.json';
 import { sentence } from '../../src/api/call.ts';
 import { Approve } from '../../src/pages/approve.svelte.ts';
 import { Enrol } from '../../src/pages/enrol.svelte.ts';
+import { Factors } from '../../src/pages/factors.svelte.ts';
 import { Invite } from '../../src/pages/invite.svelte.ts';
 import { Login } from '../../src/pages/login.svelte.ts';
 import { Returned } from '../../src/pages/returned.svelte.ts';
@@ -258,4 +259,46 @@ test('a provider without encryption, and an answer that is none, are not followe
   await hostile.load();
   assert.equal(hostile.stage, 'trouble');
   assert.equal(hostile.problem, text.login.badRedirect);
+});
+
+test('factors are asked for with the code, and one is removed with the approval that was proven for it', async () => {
+  const [list, begin, finish] = [contract['factors/list'], contract['factors/remove/begin'], contract['factors/remove/finish']];
+  const sent = proxy(contract['factors/describe'].answer, list.answer, begin.answer, finish.answer);
+  const page = new Factors(id);
+  await page.load();
+  assert.deepEqual([page.listed], [null]);
+  await page.show();
+  assert.equal(page.wrong, text.errors.codeMissing);
+  assert.equal(sent.length, 1, 'nothing is asked without the code');
+  page.code = ' bcdf ghjk ';
+  await page.show();
+  const code = page.typed;
+  assert.deepEqual(sent[1], { path: '/web/factors/list', body: { id, code } });
+  const factor = page.listed?.factors[0];
+  assert.ok(factor);
+  await page.begin(factor);
+  assert.deepEqual(sent[2]?.body, { id, code, factor: factor.id });
+  assert.equal(page.removal?.approval, begin.answer.approval);
+  await page.approved('done');
+  assert.deepEqual(sent[3]?.body, { id, code, factor: factor.id, approval: begin.answer.approval });
+  assert.deepEqual([page.removed, page.removal, page.listed?.factors.length], ['blue key', null, 0]);
+  page.close();
+});
+
+test('an approval that ends otherwise removes nothing', async () => {
+  for (const [stage, problem] of [['refused', null], ['expired', text.factors.over], ['unknown', text.factors.over]] as const) {
+    const sent = proxy(contract['factors/describe'].answer, contract['factors/list'].answer, contract['factors/remove/begin'].answer);
+    const page = new Factors(id);
+    await page.load();
+    page.code = 'BCDFGHJK';
+    await page.show();
+    const factor = page.listed?.factors[0];
+    assert.ok(factor);
+    await page.begin(factor);
+    await page.approved(stage);
+    assert.equal(sent.length, 3, stage);
+    assert.deepEqual([page.problem, page.removal], [problem, null]);
+    page.close();
+    mock.restoreAll();
+  }
 });

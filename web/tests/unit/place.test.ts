@@ -5,6 +5,7 @@ import { isLoopback, placeOf } from '../../src/place.ts';
 test('a request is named by the fragment, and by nothing that is not an id', () => {
   assert.deepEqual(placeOf('/login', '#AAAAAAAAAAAAAAAAAAAAAA'), { page: 'login', id: 'AAAAAAAAAAAAAAAAAAAAAA' });
   assert.deepEqual(placeOf('/approve', ''), { page: 'approve', id: null });
+  assert.deepEqual(placeOf('/factors', '#AAAAAAAAAAAAAAAAAAAAAA'), { page: 'factors', id: 'AAAAAAAAAAAAAAAAAAAAAA' });
   for (const hostile of ['#', '#short', '#<script>alert(1)</script>', `#${'A'.repeat(257)}`, '#../../etc/x', '#AAAA AAAA', '#%E0%A4%A']) {
     assert.deepEqual(placeOf('/enrol', hostile), { page: 'enrol', id: null }, hostile);
   }

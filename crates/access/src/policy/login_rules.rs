@@ -13,6 +13,7 @@ use cedar_policy::{
 };
 use time::OffsetDateTime;
 
+use crate::login_claims::{ClaimsRead, LoginClaims};
 use crate::login_rule::{LoginRule, Network, Then};
 use crate::{Device, DeviceCustody, RoleName, Traits, UserName};
 
@@ -20,13 +21,15 @@ use crate::{Device, DeviceCustody, RoleName, Traits, UserName};
 const SCHEMA: &str = "\
 entity Cluster;
 entity Person tags Set<String>;
+entity Claims tags Set<String>;
 action \"login\" appliesTo {
   principal: [Person],
   resource: [Cluster],
   context: {
     user: String, roles: Set<String>, networks: Set<String>, way: String, factor_kind: String, second_factor: Bool,
     user_verified: Bool, single_sign_on: Bool, hour: Long, minute: Long, weekday: Long, renewal: Bool,
-    device: { trusted: Bool, hardware: Bool },
+    device: { trusted: Bool, hardware: Bool, id: String, custody: String },
+    connector: String, claims?: Claims,
   },
 };
 ";
@@ -65,6 +68,12 @@ enum ConditionFailure {
     /// The rule is none of this release.
     #[error(transparent)]
     Rule(#[from] LoginRuleError),
+    /// It looks at what of the provider's word is not known.
+    #[error(
+        "what the provider says as {path:?} is not known in full here (it is too large, it is elsewhere, or it was not kept since the login); \
+         log in again, and ask an administrator where that does not help"
+    )]
+    Claims { path: String },
     /// The condition itself, such as a number in it that grows too large.
     #[error(transparent)]
     Evaluation(#[from] AuthorizationError),
@@ -114,6 +123,10 @@ pub struct LoginAsked<'a> {
     pub renewal: bool,
     /// The trusted device that it comes from, as the authority has it on record.
     pub device: Option<Device>,
+    /// The connector of single sign-on that it is proven by; empty of every other way.
+    pub connector: &'a str,
+    /// What the provider has said in it; none of every other way.
+    pub claims: Option<&'a LoginClaims>,
 }
 
 /// What a rule came to.
@@ -142,6 +155,8 @@ struct Compiled {
     then: Then,
     message: String,
     networks: BTreeMap<String, Vec<Network>>,
+    /// The claims that its condition looks at.
+    reads: ClaimsRead,
     /// Its condition; or why there is none.
     policies: Result<PolicySet, LoginRuleError>,
 }
@@ -174,6 +189,7 @@ impl LoginRules {
                     then: Then::Deny,
                     message: String::new(),
                     networks: BTreeMap::new(),
+                    reads: ClaimsRead::default(),
                     policies: Err(broken),
                 }
             }
@@ -196,6 +212,12 @@ impl LoginRules {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// The claims of single sign-on that conditions look at.
+    #[must_use]
+    pub fn reads(&self) -> ClaimsRead {
+        self.0.iter().fold(ClaimsRead::default(), |all, one| all.and(&one.reads))
     }
 
     /// What each rule comes to.
@@ -284,18 +306,27 @@ fn condition(rule: &LoginRule) -> Result<PolicySet, LoginRuleError> {
 impl Compiled {
     fn new(rule: LoginRule, policies: Result<PolicySet, LoginRuleError>) -> Self {
         let LoginRule { name, then, message, networks, .. } = rule;
-        Self { name: name.to_string(), then, message, networks, policies }
+        let reads = policies.as_ref().map(reads).unwrap_or_default();
+        Self { name: name.to_string(), then, message, networks, reads, policies }
     }
 
     fn meets(&self, asked: &LoginAsked<'_>, now: OffsetDateTime) -> Result<bool, ConditionError> {
         let policies = self.policies.as_ref().map_err(LoginRuleError::clone)?;
+        if let Some(path) = asked.claims.and_then(|claims| claims.lacks(&self.reads)) {
+            // What is not known could be what the rule is there for.
+            return Err(ConditionFailure::Claims { path }.into());
+        }
         let principal = EntityUid::from_str("Person::\"self\"")?;
         let (action, resource) =
             (EntityUid::from_str("Action::\"login\"")?, EntityUid::from_str("Cluster::\"self\"")?);
         let tags = asked.traits.iter().map(|(name, values)| (name.clone(), texts(values.iter().cloned())));
         let person = Entity::new_with_tags(principal.clone(), [], [], tags)?;
-        let entities = Entities::from_entities([person], None)?;
-        let context = self.context(asked, now)?;
+        let said = EntityUid::from_str("Claims::\"self\"")?;
+        let values = asked.claims.into_iter().flat_map(LoginClaims::values);
+        let tags = values.map(|(path, values)| (path.to_owned(), texts(values.iter().cloned())));
+        let claims = Entity::new_with_tags(said.clone(), [], [], tags)?;
+        let entities = Entities::from_entities([person, claims], None)?;
+        let context = self.context(asked, said, now)?;
         let request = Request::new(principal, action, resource, context, None)?;
         let response = Authorizer::new().is_authorized(&request, policies, &entities);
         match response.diagnostics().errors().next() {
@@ -304,7 +335,12 @@ impl Compiled {
         }
     }
 
-    fn context(&self, asked: &LoginAsked<'_>, now: OffsetDateTime) -> Result<Context, ConditionError> {
+    fn context(
+        &self,
+        asked: &LoginAsked<'_>,
+        said: EntityUid,
+        now: OffsetDateTime,
+    ) -> Result<Context, ConditionError> {
         let inside = |ranges: &[Network]| {
             asked.address.is_some_and(|address| ranges.iter().any(|range| range.contains(address)))
         };
@@ -312,8 +348,15 @@ impl Compiled {
         let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
         // The authority takes a login as one from a device only where that has signed for it, is enrolled and is its user's.
         let hardware = asked.device.is_some_and(|device| device.custody == DeviceCustody::Hardware);
-        let device = [("trusted", asked.device.is_some()), ("hardware", hardware)];
-        let device = device.map(|(name, is)| (name.to_owned(), RestrictedExpression::new_bool(is)));
+        let id = asked.device.map(|device| device.id.to_string()).unwrap_or_default();
+        let custody = asked.device.map_or("", |device| device.custody.as_str());
+        let device = [
+            ("trusted", RestrictedExpression::new_bool(asked.device.is_some())),
+            ("hardware", RestrictedExpression::new_bool(hardware)),
+            ("id", text(&id)),
+            ("custody", text(custody)),
+        ];
+        let device = device.map(|(name, value)| (name.to_owned(), value));
         let device = RestrictedExpression::new_record(device)?;
         let now = now.to_offset(time::UtcOffset::UTC);
         let pairs = [
@@ -330,12 +373,26 @@ impl Compiled {
             ("weekday", RestrictedExpression::new_long(i64::from(now.weekday().number_from_monday()))),
             ("renewal", RestrictedExpression::new_bool(asked.renewal)),
             ("device", device),
+            ("connector", text(asked.connector)),
         ];
-        let pairs = pairs.into_iter().map(|(name, value)| (name.to_owned(), value));
+        let claims = asked.claims.map(|_| ("claims", RestrictedExpression::new_entity_uid(said)));
+        let pairs = pairs.into_iter().chain(claims).map(|(name, value)| (name.to_owned(), value));
         Ok(Context::from_pairs(pairs)?)
     }
 }
 
 fn texts(values: impl Iterator<Item = String>) -> RestrictedExpression {
     RestrictedExpression::new_set(values.map(RestrictedExpression::new_string))
+}
+
+/// The claims that a condition looks at.
+fn reads(policies: &PolicySet) -> ClaimsRead {
+    let mut read = ClaimsRead::default();
+    for policy in policies.policies() {
+        match policy.to_json() {
+            Ok(tree) => read = read.and(&ClaimsRead::of(&tree)),
+            Err(_) => return ClaimsRead::All,
+        }
+    }
+    read
 }

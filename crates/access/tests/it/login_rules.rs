@@ -1,7 +1,8 @@
 //! Who may log in, by rules.
 
 use sallyport_access::{
-    Device, DeviceCustody, DeviceId, LoginAsked, LoginRule, LoginRules, RoleName, Traits, UserName,
+    ClaimsRead, Device, DeviceCustody, DeviceId, LoginAsked, LoginClaims, LoginRule, LoginRules, RoleName,
+    Traits, UserName,
 };
 use time::OffsetDateTime;
 use time::macros::datetime;
@@ -45,6 +46,8 @@ impl Person {
             single_sign_on: false,
             renewal: false,
             device: None,
+            connector: "",
+            claims: None,
         }
     }
 }
@@ -65,6 +68,9 @@ fn conditions_look_at_all_that_is_known_of_a_login() {
         ("context.weekday == 2 && context.hour >= 8 && context.hour < 18 && context.minute == 0", true),
         ("context.device.trusted || context.device.hardware", false),
         ("context.renewal || context.single_sign_on", false),
+        ("context.connector == \"\" && context.device.id == \"\" && context.device.custody == \"\"", true),
+        ("context has claims", false),
+        ("context has claims && context.claims.hasTag(\"groups\")", false),
         ("true // a comment at the end", true),
     ] {
         let rules = LoginRules::compile(vec![rule("one", "deny", when, office)]).unwrap();
@@ -90,6 +96,77 @@ fn conditions_see_the_device_that_a_login_comes_from() {
         assert_eq!(soft.admit(&asked, NOON).is_err(), is_soft, "{custody:?}");
         assert_eq!(none.admit(&asked, NOON).is_err(), is_none, "{custody:?}");
     }
+}
+
+#[test]
+fn conditions_name_the_device_and_the_connector() {
+    let alice = alice();
+    let device = Device { id: DeviceId::new(), custody: DeviceCustody::File };
+    for (when, expected) in [
+        (format!("context.device.id == \"{}\"", device.id), true),
+        (format!("context.device.id == \"{}\"", DeviceId::new()), false),
+        ("context.device.custody == \"file\"".to_owned(), true),
+        ("context.device.custody == \"hardware\"".to_owned(), false),
+        ("context.connector == \"corp\"".to_owned(), true),
+        ("context.connector != \"corp\"".to_owned(), false),
+    ] {
+        let rules = LoginRules::compile(vec![rule("one", "deny", &when, "")]).unwrap();
+        let asked = LoginAsked { device: Some(device), connector: "corp", ..alice.asked() };
+        assert_eq!(rules.admit(&asked, NOON).is_err(), expected, "{when}");
+        assert!(!rules.reads().is_any(), "{when}");
+    }
+}
+
+const GROUPS: &str = "context has claims && context.claims.hasTag(\"groups\") && context.claims.getTag(\"groups\").contains(\"guests\")";
+
+#[test]
+fn conditions_look_at_the_claims_of_the_login() {
+    let alice = alice();
+    let said = |groups: &[&str]| {
+        let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+        let said = [("groups".to_owned(), groups), ("realm_access.roles".to_owned(), vec!["a".to_owned()])];
+        LoginClaims::new(said, ["teams".to_owned()], false)
+    };
+    let rules = |then, when| LoginRules::compile(vec![rule("guests", then, when, "")]).unwrap();
+    let (guest, staff) = (said(&["guests", "x"]), said(&["staff"]));
+    for (claims, denied) in [(None, false), (Some(&guest), true), (Some(&staff), false)] {
+        let asked = LoginAsked { claims, ..alice.asked() };
+        assert_eq!(rules("deny", GROUPS).admit(&asked, NOON).is_err(), denied);
+        assert_eq!(rules("allow", GROUPS).admit(&asked, NOON).is_ok(), denied);
+    }
+    let asked = LoginAsked { claims: Some(&guest), ..alice.asked() };
+    let meets = |when| rules("deny", when).outcomes(&asked, NOON).remove(0).meets.ok();
+    assert_eq!(meets("context has claims && context.claims.hasTag(\"realm_access.roles\")"), Some(true));
+    assert_eq!(meets("context has claims && context.claims.hasTag(\"nothing\")"), Some(false));
+    assert_eq!(meets("context has claims"), Some(true));
+    // What is not known is not taken for what was not said: it denies, and allows nothing.
+    for when in [
+        "context has claims && context.claims.hasTag(\"teams\")",
+        "context has claims && !context.claims.hasTag(\"teams\")",
+        "context has claims && !context.claims.hasTag(\"teams.name\")",
+        // Which one it looks at is computed.
+        "context has claims && !context.claims.hasTag(if context.renewal then \"groups\" else \"teams\")",
+    ] {
+        assert_eq!(meets(when), None, "{when}");
+        let (denied, allowed) = (rules("deny", when), rules("allow", when));
+        let told = denied.admit(&asked, NOON).unwrap_err().message;
+        assert!(told.contains("not known in full") && told.contains("\"guests\""), "{told}");
+        assert!(allowed.admit(&asked, NOON).is_err(), "{when}");
+        // A login in another way has no claims, and nothing of them is unknown.
+        assert!(denied.admit(&alice.asked(), NOON).is_ok(), "{when}");
+    }
+    let unknown = LoginClaims::unknown();
+    let asked = LoginAsked { claims: Some(&unknown), ..alice.asked() };
+    assert!(rules("deny", GROUPS).admit(&asked, NOON).is_err());
+    assert!(rules("deny", "context.hour == 3").admit(&asked, NOON).is_ok(), "a rule without claims goes on");
+    // What a login keeps is what the rules look at.
+    let read = rules("deny", GROUPS).reads();
+    assert_eq!(read, ClaimsRead::These(["groups".to_owned()].into()));
+    let kept = guest.only(&read);
+    let asked = LoginAsked { claims: Some(&kept), renewal: true, ..alice.asked() };
+    assert!(rules("deny", GROUPS).admit(&asked, NOON).is_err());
+    let other = rules("deny", "context has claims && context.claims.hasTag(\"realm_access.roles\")");
+    assert!(other.admit(&asked, NOON).unwrap_err().message.contains("realm_access.roles"));
 }
 
 #[test]
@@ -124,6 +201,10 @@ fn a_condition_that_is_none_is_refused_with_its_rule() {
     for when in [
         "context.",
         "context.nothing",
+        "context.claims.hasTag(\"groups\")",
+        "context has claims && context.claims.getTag(\"groups\").contains(\"x\")",
+        "context has claims && context.claims.groups == \"x\"",
+        "context.device.serial == \"x\"",
         "context.hour == \"noon\"",
         "principal.getTag(\"team\").contains(\"db\")",
         "resource in Role::\"x\"",

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use sallyport_wire::convert;
+use sallyport_wire::v1::begin_proof_request::Purpose;
+use sallyport_wire::v1::factor_proof::Proof;
 use sallyport_wire::v1::remove_device_request::What;
 use sallyport_wire::v1::{
     AddDeviceTokenRequest, AssignDeviceRequest, ListDevicesRequest, RemoveDeviceRequest,
@@ -11,7 +13,8 @@ use serde_json::json;
 
 use crate::authority::Authority;
 use crate::devices::{shown, table};
-use crate::error::{CliError, CliResult};
+use crate::error::{CliError, CliResult, Exit};
+use crate::proving::{self, Own};
 use crate::ui::{self, Format};
 
 #[derive(Debug, clap::Subcommand)]
@@ -41,6 +44,9 @@ pub(super) struct Assign {
     id: String,
     /// Who may log in from it. Default: as it is.
     users: Vec<String>,
+    /// Look at the device at a page, and admit it there with a factor of yours, which serves for this device alone.
+    #[arg(long, conflicts_with = "users")]
+    browser: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -98,8 +104,9 @@ pub(super) async fn run(authority: &Authority, command: Devices) -> CliResult {
             }
             table(&listed.devices, "", "No device is enrolled: sallyport admin devices token add")
         }
-        Devices::Assign(Assign { id, users }) => {
-            let request = AssignDeviceRequest { id, users };
+        Devices::Assign(Assign { id, users, browser }) => {
+            let challenge = if browser { approved(authority, &id).await? } else { String::new() };
+            let request = AssignDeviceRequest { id, users, challenge };
             let assigned = authority.devices().assign(request).await;
             let assigned = assigned.map_err(|status| CliError::from_status("assign the device", &status))?;
             let device = assigned.into_inner().device.unwrap_or_default();
@@ -123,6 +130,22 @@ pub(super) async fn run(authority: &Authority, command: Devices) -> CliResult {
             removed.map_err(|status| CliError::from_status("end the token", &status))?;
             ui::data(format!("Ended token {name}."))
         }
+    }
+}
+
+/// The approval that an administrator has given at a page which shows the device.
+async fn approved(authority: &Authority, id: &str) -> CliResult<String> {
+    if authority.proxy().is_none() {
+        return Err(CliError::new(
+            "the authority's socket asks for no factor, so that no page admits a device with --data-dir",
+        )
+        .hint("leave out --browser")
+        .exit(Exit::Usage));
+    }
+    let purpose = Purpose::AdmitDevice(id.to_owned());
+    match proving::at_page(&mut Own::at(authority), purpose, "look at the device, and admit it").await? {
+        Proof::Challenge(challenge) => Ok(challenge),
+        _ => Err(CliError::new("the page has given no approval")),
     }
 }
 

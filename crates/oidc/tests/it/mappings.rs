@@ -75,6 +75,76 @@ fn roles_and_traits_come_from_claims_of_every_shape() {
     );
 }
 
+#[test]
+fn traits_come_from_paths_templates_and_rules_and_each_says_whether_it_hit() {
+    let claims = json!({
+        "groups": ["ops-eu", "ops-us", "staff"], "unix_name": "alice", "realm_access": { "roles": ["auditor"] }, "level": 3,
+    });
+    let mapping = json!({
+        "roles": [{ "claim": "groups", "matches": "ops-(eu|us)", "roles": ["ops"] }],
+        "traits": {
+            "env": [
+                { "claim": "groups", "value": "ops-*", "values": ["prod", "of-{{claims.unix_name}}", "{{claims.nickname}}"] },
+                { "claim": "groups", "matches": "o.s", "values": ["never"] },
+                { "claim": "groups", "value": "ops-*", "matches": ".*-eu", "values": ["eu"] },
+                "plain",
+                { "claim": "department", "values": ["never"] },
+                { "claim": "realm_access", "values": ["never"] },
+            ],
+            "none": [{ "claim": "groups", "values": ["{{claims.nickname}}"] }],
+            "teams": [{ "claim": "groups", "matches": "ops-.*" }],
+            "all": [{ "claim": "realm_access.roles" }],
+        },
+    });
+    let read = Mapping::parse(&serde_json::to_vec(&mapping).unwrap()).unwrap();
+    let written = serde_json::to_vec(&read).unwrap();
+    assert_eq!(Mapping::parse(&written).unwrap(), read);
+    let looked_at: Vec<&str> = read.claims().into_iter().collect();
+    assert_eq!(looked_at, ["department", "groups", "nickname", "realm_access", "unix_name"]);
+    let mapped = apply(mapping, &claims);
+    assert_eq!(mapped.roles, set(&["ops"]));
+    assert_eq!(mapped.traits["env"], set(&["prod", "of-alice", "eu", "plain"]));
+    assert_eq!(mapped.traits["teams"], set(&["ops-eu", "ops-us"]));
+    assert_eq!(mapped.traits["all"], set(&["auditor"]));
+    assert!(!mapped.traits.contains_key("none") && !mapped.is_incomplete());
+    assert_eq!(
+        serde_json::to_value(&mapped.trace[1..]).unwrap(),
+        json!([
+            { "trait": "all", "rule": 1, "from": "realm_access.roles", "outcome": "hit", "matched": ["auditor"], "gave": ["auditor"] },
+            { "trait": "env", "rule": 1, "from": "groups", "outcome": "hit", "matched": ["ops-eu", "ops-us"],
+              "gave": ["prod", "of-alice"] },
+            { "trait": "env", "rule": 2, "from": "groups", "outcome": "no-match", "values": 3 },
+            { "trait": "env", "rule": 3, "from": "groups", "outcome": "hit", "matched": ["ops-eu"], "gave": ["eu"] },
+            { "trait": "env", "from": "plain", "outcome": "hit", "matched": [], "gave": ["plain"] },
+            { "trait": "env", "rule": 5, "from": "department", "outcome": "missing", "claim": "department" },
+            { "trait": "env", "rule": 6, "from": "realm_access", "outcome": "not-values", "claim": "realm_access", "found": "an object" },
+            { "trait": "none", "rule": 1, "from": "groups", "outcome": "hit", "matched": ["ops-eu", "ops-us", "staff"], "gave": [] },
+            { "trait": "teams", "rule": 1, "from": "groups", "outcome": "hit", "matched": ["ops-eu", "ops-us"],
+              "gave": ["ops-eu", "ops-us"] },
+        ])
+    );
+    // What a rule looks at, or gives, and is elsewhere is not known, and no person is taken for one without it.
+    for rule in [
+        json!({ "claim": "groups", "values": ["x"] }),
+        json!({ "claim": "sub", "values": ["{{claims.groups}}"] }),
+    ] {
+        let claims = json!({ "sub": "1", "hasgroups": true });
+        let mapped = apply(json!({ "traits": { "env": [rule] } }), &claims);
+        assert!(mapped.is_incomplete() && mapped.traits.is_empty(), "{mapped:?}");
+    }
+    for (rule, problem) in [
+        (json!({ "claim": "groups", "value": "x", "roles": [] }), "roles"),
+        (json!({ "values": ["x"] }), "claim"),
+        (json!({ "claim": "groups", "matches": "(" }), "no regular expression"),
+        (json!({ "claim": "groups", "matches": "(\\w{100}){200}" }), "too much memory"),
+        (json!(7), "a template, or a rule"),
+    ] {
+        let json = json!({ "traits": { "env": [rule] } });
+        let told = Mapping::parse(&serde_json::to_vec(&json).unwrap()).unwrap_err().to_string();
+        assert!(told.contains(problem), "{problem}: {told}");
+    }
+}
+
 /// Core §5.6.2: a person in too many groups loses no role in silence.
 #[test]
 fn groups_that_were_too_many_are_elsewhere_and_not_none() {

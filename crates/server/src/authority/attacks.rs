@@ -37,6 +37,7 @@ use super::storage::PAGE;
 use super::streams::Line;
 use super::{AuthConfig, Authority};
 use crate::config::AuthSection;
+use crate::dialling::PeerInfo;
 
 const PASSWORD: &str = "correct horse battery staple";
 /// Generous: the machine that runs the tests may have other things to do.
@@ -304,7 +305,7 @@ fn until_then(name: &str, roles: &[&str], then: OffsetDateTime) -> Caller {
         valid_after: then - time::Duration::hours(1),
         valid_before: then - SKEW_ALLOWANCE,
     };
-    Caller::Certified { identity: Arc::new(identity), address: NOWHERE }
+    Caller::Certified { identity: Arc::new(identity), from: PeerInfo::direct(NOWHERE) }
 }
 
 /// A whole recording of alice's, by its id.
@@ -536,7 +537,7 @@ async fn events_are_taken_apart_on_no_thread_that_serves_connections() {
         valid_after: now,
         valid_before: now + Duration::from_secs(3600),
     };
-    let web = Caller::Certified { identity: Arc::new(identity), address: NOWHERE };
+    let web = Caller::Certified { identity: Arc::new(identity), from: PeerInfo::direct(NOWHERE) };
     // Every thread that reads has something to do, and this one, which serves all connections of the test, has not.
     let (release, held) = std::sync::mpsc::channel::<()>();
     let held = Arc::new(parking_lot::Mutex::new(held));

@@ -1,31 +1,46 @@
 //! Who calls.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use sallyport_access::{Identity, Principal};
+use sallyport_access::{HostId, Identity, Principal};
 use sallyport_audit::{Code, Event};
 use time::OffsetDateTime;
 use tonic::{Request, Status};
 
-use crate::places::Place as Subscriber;
+use crate::dialling::PeerInfo;
+use crate::places::{Place as Subscriber, Seen};
 
-/// Where a connection comes from.
-#[derive(Debug, Clone, Copy)]
-pub struct PeerInfo {
-    /// The client's address, as the proxy saw it.
-    pub address: SocketAddr,
+/// A host that calls for clients and says where each of them is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TellingHost {
+    pub(crate) id: HostId,
+    /// As events name it.
+    pub(crate) name: Arc<str>,
+}
+
+impl TellingHost {
+    /// # Errors
+    /// It is no host.
+    pub(crate) fn of(identity: &Identity) -> Result<Self, Status> {
+        match identity.principal {
+            Principal::Host { id, .. } => Ok(Self { id, name: identity.display_name().into() }),
+            Principal::User { .. } => {
+                Err(Status::permission_denied("this is for hosts, which call for clients"))
+            }
+        }
+    }
 }
 
 /// Who is at the other end of a connection.
 #[derive(Debug, Clone)]
 pub(crate) enum Caller {
     /// A caller without a certificate.
-    Anonymous { address: SocketAddr },
+    Anonymous { from: PeerInfo },
     /// The holder of a certificate.
-    Certified { identity: Arc<Identity>, address: SocketAddr },
+    Certified { identity: Arc<Identity>, from: PeerInfo },
     /// A person, or a program, that shows no certificate of its own here, and for which a proxy calls: where it is, is the proxy's word.
-    Behind { proxy: Arc<str>, address: SocketAddr },
+    Behind { proxy: TellingHost, address: SocketAddr },
     /// The operator, through the socket that only they can open.
     LocalAdmin,
 }
@@ -41,19 +56,24 @@ impl Caller {
 
     pub(crate) fn source(&self) -> String {
         match self {
-            Self::Anonymous { address } | Self::Behind { address, .. } | Self::Certified { address, .. } => {
-                address.to_string()
-            }
+            Self::Anonymous { from } | Self::Certified { from, .. } => from.address.to_string(),
+            Self::Behind { address, .. } => address.to_string(),
             Self::LocalAdmin => "local socket".to_owned(),
         }
     }
 
     /// Where the call comes from, unless it is from this machine.
-    pub(crate) fn address(&self) -> Option<std::net::IpAddr> {
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        self.seen().map(|seen| seen.address)
+    }
+
+    /// The same, and by which host's word: bounds go by both.
+    pub(crate) fn seen(&self) -> Option<Seen> {
         match self {
-            Self::Anonymous { address } | Self::Behind { address, .. } | Self::Certified { address, .. } => {
-                Some(address.ip())
+            Self::Anonymous { from } | Self::Certified { from, .. } => {
+                Some(Seen { address: from.address.ip(), told_by: from.relayed_by })
             }
+            Self::Behind { proxy, address } => Some(Seen { address: address.ip(), told_by: Some(proxy.id) }),
             Self::LocalAdmin => None,
         }
     }
@@ -70,7 +90,7 @@ impl Caller {
         let event = Event::new(code, OffsetDateTime::now_utc());
         let event = event.user(self.name()).source(self.source()).origin("auth");
         match self {
-            Self::Behind { proxy, .. } => event.field("proxy", proxy.as_ref()),
+            Self::Behind { proxy, .. } => event.field("proxy", proxy.name.as_ref()),
             Self::Anonymous { .. } | Self::Certified { .. } | Self::LocalAdmin => event,
         }
     }
@@ -82,7 +102,7 @@ pub(crate) fn caller<T>(request: &Request<T>) -> Caller {
         .extensions()
         .get::<Caller>()
         .cloned()
-        .unwrap_or(Caller::Anonymous { address: SocketAddr::from(([0, 0, 0, 0], 0)) })
+        .unwrap_or(Caller::Anonymous { from: PeerInfo::direct(NOWHERE) })
 }
 
 pub(crate) fn unauthenticated() -> Status {
@@ -94,13 +114,21 @@ pub(crate) fn unauthenticated() -> Status {
 pub(crate) fn name_of(caller: &Caller) -> String {
     match caller {
         Caller::LocalAdmin => "@local".to_owned(),
-        Caller::Anonymous { address } | Caller::Behind { address, .. } => {
-            format!("{:?}", Subscriber::of(address.ip()))
-        }
+        Caller::Anonymous { from } => stranger(from.relayed_by, from.address),
+        Caller::Behind { proxy, address } => stranger(Some(proxy.id), *address),
         Caller::Certified { identity, .. } => match &identity.principal {
             Principal::Host { id, .. } => format!("host {id}"),
             Principal::User { name, .. } => format!("user {name}"),
         },
+    }
+}
+
+/// A stranger that a host tells of takes nothing of what strangers at the same address have elsewhere.
+fn stranger(told_by: Option<HostId>, address: SocketAddr) -> String {
+    let place = Subscriber::of(address.ip());
+    match told_by {
+        Some(host) => format!("{place:?} by {host}"),
+        None => format!("{place:?}"),
     }
 }
 
@@ -118,5 +146,4 @@ pub(crate) fn host_name(text: &str) -> String {
 }
 
 /// The address of events that no peer has caused.
-pub(crate) const NOWHERE: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
+pub(crate) const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);

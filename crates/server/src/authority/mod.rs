@@ -62,8 +62,8 @@ use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
-pub use self::caller::PeerInfo;
 pub use self::config::AuthConfig;
+pub use crate::dialling::PeerInfo;
 
 pub(crate) use self::audit::disk_reserve::Trouble;
 

@@ -441,6 +441,7 @@ impl Services {
                 devices: Arc::clone(&devices),
                 delegation: Arc::clone(&delegation),
                 identities: Arc::clone(&identities),
+                challenges: Arc::clone(&challenges),
             },
             provisioning: scim::Service {
                 gate: Arc::clone(&gate),
@@ -465,6 +466,8 @@ impl Services {
                 gate: Arc::clone(&gate),
                 journal: Arc::clone(&journal),
                 logins: Arc::clone(&logins),
+                devices: Arc::clone(&devices),
+                connectors: Arc::clone(&connectors),
             },
             factors: factors_api::Service {
                 gate: Arc::clone(&gate),

@@ -28,7 +28,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::ServerError;
 use crate::config::HostPort;
-use crate::dialling::{BoxIo, CONNECT_TIMEOUT, ServeAuthority, dial, handshake};
+use crate::dialling::{BoxIo, CONNECT_TIMEOUT, PeerInfo, ServeAuthority, dial, handshake};
 use crate::member::cluster_cache::ClusterCache;
 use crate::member::host::Credentials;
 use crate::tasks;
@@ -70,7 +70,7 @@ impl Route {
         match self {
             Self::Here(serve) => {
                 let (near, far) = tokio::io::duplex(IN_PROCESS_BUFFER_BYTES);
-                tasks::start(serve(Box::new(far), SocketAddr::from(([127, 0, 0, 1], 0))));
+                tasks::start(serve(Box::new(far), PeerInfo::direct(SocketAddr::from(([127, 0, 0, 1], 0)))));
                 Ok(Box::new(near))
             }
             Self::At(address) => dial(address).await.map(|stream| Box::new(stream) as BoxIo),

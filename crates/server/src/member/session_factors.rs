@@ -8,7 +8,7 @@ use metrics::counter;
 use sallyport_access::{
     FactorDemand, Identity, Kind, Login, Node, Permit, Principal, SessionFactor, SessionTarget,
 };
-use sallyport_ca::keys;
+use sallyport_ca::{Trust, keys};
 use sallyport_session::factor::{Answer, Factors, Missing, Proven, Shown, Wanted};
 use sallyport_wire::{SESSION_FACTOR_HEADER, v1};
 use time::OffsetDateTime;
@@ -32,19 +32,18 @@ impl AuthorityFactors {
     pub(crate) fn new(client: AuthorityClient, view: &Arc<ClusterCache>) -> Self {
         Self { client, view: Arc::clone(view) }
     }
+}
 
-    /// What the certificate itself says, by this host's own trust. One that says nothing of this session is no reason to refuse it.
-    fn certified(&self, wanted: &Wanted) -> Option<Proven> {
-        let (trust, now) = (self.view.trust(), OffsetDateTime::now_utc());
-        let said = match &wanted.certificate {
-            Shown::Ssh(line) => {
-                keys::certificate(line).and_then(|certificate| trust.session_proof_ssh(&certificate, now))
-            }
-            Shown::Tls(der) => trust.session_proof_tls(der, now),
-        };
-        let proof = said.ok()??;
-        proof.serves(&wanted.demand, wanted.client?.ip()).then_some(Proven { factor: proof.name })
-    }
+/// What the certificate itself says, by this host's own trust. One that says nothing of this session is no reason to refuse it.
+fn certified(trust: &Trust, wanted: &Wanted, now: OffsetDateTime) -> Option<Proven> {
+    let said = match &wanted.certificate {
+        Shown::Ssh(line) => {
+            keys::certificate(line).and_then(|certificate| trust.session_proof_ssh(&certificate, now))
+        }
+        Shown::Tls(der) => trust.session_proof_tls(der, now),
+    };
+    let proof = said.ok()??;
+    proof.serves(&wanted.demand, wanted.client?.ip()).then_some(Proven { factor: proof.name })
 }
 
 /// What is demanded of a session with a node. Where the protocol does not tell the login beforehand, what the strictest of the user's
@@ -105,7 +104,7 @@ pub(crate) fn target(target: &SessionTarget) -> v1::SessionTarget {
 impl Factors for AuthorityFactors {
     fn proven(&self, wanted: Wanted) -> Answer<'_> {
         Box::pin(async move {
-            if let Some(proven) = self.certified(&wanted) {
+            if let Some(proven) = certified(&self.view.trust(), &wanted, OffsetDateTime::now_utc()) {
                 return Ok(proven);
             }
             let Wanted { demand, certificate, client } = wanted;
@@ -147,3 +146,6 @@ impl Factors for AuthorityFactors {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,7 +34,7 @@ use super::peer::{Peer, Unfit};
 use super::proving;
 use super::relay::{RelayHeader, read_header, write_header};
 use crate::config::HostPort;
-use crate::dialling::{BoxIo, Io, ServeAuthority, dial, handshake};
+use crate::dialling::{BoxIo, Io, PeerInfo, ServeAuthority, dial, handshake};
 use crate::listener::{Acceptance, Faults, First, Rewind, Slot, Wants, classify};
 use crate::member::client_sightings::{ClientOffer, Sightings, incompatible};
 use crate::member::cluster_cache::ClusterCache;
@@ -261,7 +261,7 @@ impl Gateway {
 
     async fn to_authority(&self, mut stream: BoxIo, peer: SocketAddr) {
         match &self.authority {
-            AuthorityWay::Here(serve) => serve(stream, peer).await,
+            AuthorityWay::Here(serve) => serve(stream, PeerInfo::direct(peer)).await,
             AuthorityWay::Relay(address) => {
                 let mut onward = match self.relay_connection(address, peer).await {
                     Ok(onward) => onward,
@@ -304,10 +304,10 @@ impl Gateway {
         let Some((mut tls, Some(identity))) = self.accept(&hello, stream, peer, Purpose::Relay).await else {
             return;
         };
-        if !matches!(identity.principal, Principal::Host { role: HostRole::Proxy, .. }) {
+        let Principal::Host { role: HostRole::Proxy, id, .. } = identity.principal else {
             warn!(identity = %identity.display_name(), "only proxies may relay");
             return;
-        }
+        };
         if let Some(reason) = self.view.locked(&identity) {
             return warn!(%reason, "a proxy that is locked may not relay");
         }
@@ -320,8 +320,9 @@ impl Gateway {
                     tokio::time::sleep(LAST_NEWS).await;
                     reason
                 };
+                let client = PeerInfo { address: header.client_addr, relayed_by: Some(id) };
                 tokio::select! {
-                    () = serve(Box::new(tls), header.client_addr) => {}
+                    () = serve(Box::new(tls), client) => {}
                     reason = locked => {
                         warn!(identity = %identity.display_name(), %reason, "the relay of a locked proxy is cut");
                     }

@@ -28,13 +28,7 @@ impl Accounts {
         token: &str,
         now: OffsetDateTime,
     ) -> Result<(String, typed::Stored<InviteRecord>), Status> {
-        if let Some(address) = caller.address()
-            && self.guesses.is_barred(address, now)
-        {
-            return Err(Status::resource_exhausted(
-                "too many failed attempts from this address; try again in 15 minutes",
-            ));
-        }
+        self.guesses.not_barred(caller, now)?;
         let key = hash_of(token);
         let stored = self.store.get::<InviteRecord>(&key, now).await.map_err(|error| storage(&error))?;
         let user = match &stored {
@@ -72,9 +66,7 @@ impl Accounts {
         problem: &'static str,
         now: OffsetDateTime,
     ) -> Result<Status, Status> {
-        if let Some(address) = caller.address() {
-            self.guesses.note(address, now);
-        }
+        self.guesses.note(caller, now);
         self.journal.note_caused(caller, caller.event(Code::InviteRefused).message(problem), "").await?;
         Ok(Status::permission_denied(problem))
     }
@@ -162,9 +154,7 @@ impl Accounts {
                 let failed =
                     self.failed_login(&Account::Known(&invite.user), known, revision, reason, now).await;
                 let event = |code| caller.event(code).user(invite.user.as_str()).message(reason);
-                if let Some(address) = caller.address() {
-                    self.guesses.note(address, now);
-                }
+                self.guesses.note(caller, now);
                 self.journal.note_caused(caller, event(Code::InviteRefused), invite.user.as_str()).await?;
                 if failed.locked_out {
                     self.journal.record(vec![event(Code::UserLockedOut)]).await?;

@@ -1,5 +1,6 @@
 //! By what people prove who they are.
 
+use sallyport_access::{LoginClaims, UserName};
 use sallyport_audit::Event;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -16,6 +17,16 @@ pub(crate) struct Means {
     pub(crate) second_factor: bool,
     /// The authenticator has verified its user, by a PIN or a fingerprint.
     pub(crate) user_verified: bool,
+    /// The identity provider, and what it said; none of every other way, and of a login that an earlier release let in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) said: Option<Said>,
+}
+
+/// By which connector of single sign-on a person came, and what its provider said, as login rules see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Said {
+    pub(crate) connector: String,
+    pub(crate) claims: LoginClaims,
 }
 
 /// The way of a proof.
@@ -54,6 +65,17 @@ impl UsedFactor {
     pub(crate) fn used(before: &FactorRecord, after: &FactorRecord) -> Self {
         Self { noticed: before.noticed(after), ..Self::of(before) }
     }
+
+    /// Writes into the log what an operator should know of the use, once it is written: one that another call overtook was none.
+    pub(crate) fn warn(&self, user: &UserName) {
+        let factor = self.name.as_str();
+        if self.noticed.counter_went_back {
+            tracing::warn!(%user, factor, "the sign count of a passkey went back: a copy of it may be in use");
+        }
+        if let Some(backup) = self.noticed.backup_word() {
+            tracing::warn!(%user, factor, backup, "whether a passkey is synced to other devices has changed");
+        }
+    }
 }
 
 impl Way {
@@ -73,6 +95,10 @@ impl Means {
     /// An event with what it was proven by.
     pub(crate) fn on(&self, event: Event) -> Event {
         let event = event.field("way", self.way.word()).field("second_factor", self.second_factor);
+        let event = match &self.said {
+            Some(said) => event.field("connector", said.connector.clone()),
+            None => event,
+        };
         match &self.factor {
             Some(factor) => {
                 let event = event

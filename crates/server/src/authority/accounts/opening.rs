@@ -134,7 +134,8 @@ impl Accounts {
         let identity = self.may_log_in_from(&user, from.as_ref().map(|(device, _)| *device), now)?;
         let limits = self.policy.cache().policies.login_limits(&user.roles);
         let identity = if limits.pin { pinned(identity, caller, keys)? } else { identity };
-        self.admit(caller, &user, &by, identity.device, now).await?;
+        let denial = caller.event(Code::LoginDenied);
+        self.admit((caller, denial), &user, &by, (caller.address(), identity.device), now).await?;
         let cache = self.policy.cache();
         let ttl = cache
             .policies
@@ -179,7 +180,8 @@ impl Accounts {
         };
         let check = |kind: &str, revision| Op::Check { key: format!("{kind}/{}", user.name), revision };
         steps.push(check(UserRecord::KIND, user_revision));
-        let opened = Opened::new(caller, OpenedBy::User(by.clone()), &keys.host_name, &issued.issued, now);
+        let opened =
+            Opened::new(caller, OpenedBy::User(self.kept(&by)), &keys.host_name, &issued.issued, now);
         let device = identity.device.map(|device| device.id);
         let step =
             open_login_from(&user.name, identity.login_id, device, issued.valid_before, Some(opened.clone()));

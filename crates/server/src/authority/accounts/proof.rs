@@ -12,7 +12,7 @@ use crate::authority::accounts::means::{Means, Way};
 use crate::authority::accounts::opening::{LoginKeys, Proven, Spends};
 use crate::authority::accounts::passwords::LENGTHS;
 use crate::authority::accounts::second::WrongCode;
-use crate::authority::caller::{Caller, NOWHERE, host_name, shown};
+use crate::authority::caller::{Caller, host_name, shown};
 use crate::authority::factors::recovery::RecoveryCode;
 use crate::authority::records::UserRecord;
 use crate::authority::secrets::hash_of;
@@ -65,18 +65,7 @@ impl Accounts {
         otp: &str,
         now: OffsetDateTime,
     ) -> Result<Proven, LoginRefusal> {
-        let address = match caller {
-            Caller::Anonymous { address }
-            | Caller::Behind { address, .. }
-            | Caller::Certified { address, .. } => *address,
-            Caller::LocalAdmin => NOWHERE,
-        };
-        if self.guesses.is_barred(address.ip(), now) {
-            let status = Status::resource_exhausted(
-                "too many failed logins from this address; try again in 15 minutes",
-            );
-            return Err(refusal(status, BARRED));
-        }
+        self.guesses.not_barred(caller, now).map_err(|status| refusal(status, BARRED))?;
         self.demand_passwords().map_err(|status| refusal(status, "passwords are off"))?;
         if password.len() > *LENGTHS.end() {
             return Err(refusal(Status::invalid_argument("the password is too long"), "password too long"));
@@ -90,7 +79,7 @@ impl Accounts {
             None => None,
         };
         let Some(Stored { value: user, revision: user_revision, .. }) = user else {
-            return Err(self.unknown_user(asked, password, otp, address, now).await);
+            return Err(self.unknown_user(caller, asked, password, otp, now).await);
         };
         let account = Account::Known(&user.name);
         self.take_over_codes(&user.name, now).await?;
@@ -109,7 +98,7 @@ impl Accounts {
                     _ if credential.password.is_none() => ("no password set", None),
                     _ => ("wrong password", None),
                 };
-                self.guesses.note(address.ip(), now);
+                self.guesses.note(caller, now);
                 let mut refusal = self.failed_login(&account, credential, revision, reason, now).await;
                 // The password is right: it is the person, or a thief of it, who learns no more than a right code would have shown.
                 // Of every other mistake the answer stays the same.
@@ -129,6 +118,7 @@ impl Accounts {
             factor: code.as_ref().and_then(|code| code.means().factor),
             second_factor: code.is_some(),
             user_verified: false,
+            said: None,
         };
         let spends = Spends::Password { credential, revision, code, password };
         Ok(Proven { user, user_revision, by, spends, until: None })
@@ -138,10 +128,10 @@ impl Accounts {
     /// whether there is such a user.
     async fn unknown_user(
         &self,
+        caller: &Caller,
         asked: &str,
         password: Zeroizing<String>,
         otp: &str,
-        address: std::net::SocketAddr,
         now: OffsetDateTime,
     ) -> LoginRefusal {
         let account = Account::Unknown(hash_of(asked));
@@ -160,7 +150,7 @@ impl Accounts {
         {
             return status.into();
         }
-        self.guesses.note(address.ip(), now);
+        self.guesses.note(caller, now);
         self.failed_login(&account, credential, revision, "unknown user", now).await
     }
 }

@@ -103,10 +103,15 @@ impl SpentCode {
                 factor: Some(UsedFactor::of(&factor.value)),
                 second_factor: true,
                 user_verified: false,
+                said: None,
             },
-            Self::Recovery { .. } => {
-                Means { way: Way::RecoveryCode, factor: None, second_factor: true, user_verified: false }
-            }
+            Self::Recovery { .. } => Means {
+                way: Way::RecoveryCode,
+                factor: None,
+                second_factor: true,
+                user_verified: false,
+                said: None,
+            },
         }
     }
 }

@@ -260,10 +260,16 @@ impl Accounts {
         }
     }
 
+    /// The pins of the certificate authorities by which programs know this cluster. In a rotation these are both: a host's certificate may
+    /// be of either.
+    pub(crate) fn pins(&self) -> Vec<String> {
+        self.issuance.authorities().trust().pins()
+    }
+
     fn invitation(&self, user: &UserName, invite: Invite) -> v1::InviteResponse {
         let address =
             if self.config.public_addr.is_empty() { UNKNOWN_PROXY } else { &self.config.public_addr };
-        let pins = self.issuance.authorities().trust().pins().join(",");
+        let pins = self.pins().join(",");
         v1::InviteResponse {
             user: user.to_string(),
             link: InviteLink { proxy: address.to_owned(), token: invite.token.clone(), pins }.to_string(),

@@ -392,9 +392,10 @@ impl HttpBody for Handed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialling::PeerInfo;
 
     fn connection(waiting: &Waiting, port: u16) -> Connection {
-        waiting.connect(&Caller::Anonymous { address: ([192, 0, 2, 1], port).into() }).unwrap()
+        waiting.connect(&Caller::Anonymous { from: PeerInfo::direct(([192, 0, 2, 1], port).into()) }).unwrap()
     }
 
     #[test]
@@ -425,7 +426,7 @@ mod tests {
         let mut calls: Vec<Call> = (0..MOST_CALLS / 2).map(|_| one.begin().unwrap()).collect();
         calls.extend((0..MOST_CALLS / 2).map(|_| other.begin().unwrap()));
         assert!(one.begin().is_err() && other.begin().is_err());
-        let stranger = Caller::Anonymous { address: ([192, 0, 2, 2], 1).into() };
+        let stranger = Caller::Anonymous { from: PeerInfo::direct(([192, 0, 2, 2], 1).into()) };
         assert!(waiting.connect(&stranger).unwrap().begin().is_ok());
         let operator = waiting.connect(&Caller::LocalAdmin).unwrap();
         let local: Vec<_> = (0..=MOST_CALLS).map(|_| operator.begin()).collect();
@@ -449,7 +450,7 @@ mod tests {
     fn a_caller_has_a_bounded_number_of_connections() {
         let waiting = Waiting::default();
         let open: Vec<Connection> = (0..MOST_CONNECTIONS).map(|_| connection(&waiting, 1)).collect();
-        let stranger = |last| Caller::Anonymous { address: ([192, 0, 2, last], 1).into() };
+        let stranger = |last| Caller::Anonymous { from: PeerInfo::direct(([192, 0, 2, last], 1).into()) };
         assert!(waiting.connect(&stranger(1)).is_none() && waiting.connect(&stranger(2)).is_some());
         drop(open);
         assert!(waiting.connect(&stranger(1)).is_some());

@@ -9,6 +9,8 @@ use tonic::{Request, Response, Status};
 
 use crate::authority::audit::journal::Journal;
 use crate::authority::caller::{Caller, caller};
+use crate::authority::challenges::changes::Own;
+use crate::authority::challenges::kept::Challenges;
 use crate::authority::devices::kept;
 use crate::authority::gate::calls::Gate;
 use crate::authority::gate::delegation::Delegation;
@@ -22,6 +24,7 @@ pub(crate) struct Service {
     pub(crate) devices: Arc<kept::Devices>,
     pub(crate) delegation: Arc<Delegation>,
     pub(crate) identities: Arc<Identities>,
+    pub(crate) challenges: Arc<Challenges>,
 }
 
 impl Service {
@@ -50,6 +53,28 @@ impl Service {
             }
         }
         Ok(())
+    }
+
+    /// The caller's right to admit a device, with the approval of a page for that device in place of a proof for all that is dangerous. The
+    /// page shows whose the device is: another user is given by a proof for all.
+    async fn approved(
+        &self,
+        caller: &Caller,
+        method: &'static str,
+        challenge: &str,
+        asked: &v1::AssignDeviceRequest,
+    ) -> Result<(), Status> {
+        let (user, identity) = self.own(caller, method).await?;
+        if let Err(status) = self.gate.check(caller, "device", Verb::Update) {
+            return Err(self.gate.refuse(caller, method, status).await);
+        }
+        if !asked.users.is_empty() {
+            return Err(Status::invalid_argument(
+                "the approval of a page admits a device for the users that it has: name no others",
+            ));
+        }
+        let own = Own { user, login: identity.login_id };
+        self.challenges.spend_admission(caller, &own, challenge, &asked.id).await
     }
 }
 
@@ -105,10 +130,17 @@ impl Devices for Service {
         &self,
         request: Request<v1::AssignDeviceRequest>,
     ) -> Result<Response<v1::AssignDeviceResponse>, Status> {
+        const METHOD: &str = "Devices.Assign";
         let caller = caller(&request);
-        self.gate.allow(&caller, "Devices.Assign", "device", Verb::Update).await?;
-        if !request.get_ref().users.is_empty() {
-            self.gives(&caller, "Devices.Assign", &request.get_ref().users).await?;
+        let asked = request.get_ref();
+        match asked.challenge.as_str() {
+            "" => {
+                self.gate.allow(&caller, METHOD, "device", Verb::Update).await?;
+                if !asked.users.is_empty() {
+                    self.gives(&caller, METHOD, &asked.users).await?;
+                }
+            }
+            challenge => self.approved(&caller, METHOD, challenge, asked).await?,
         }
         self.devices.assign(&caller, request.into_inner()).await.map(Response::new)
     }

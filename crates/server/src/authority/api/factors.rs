@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use sallyport_access::Principal;
+use sallyport_access::{Principal, Verb};
 use sallyport_wire::v1;
+use sallyport_wire::v1::begin_proof_request::Purpose;
 use sallyport_wire::v1::factors_server::Factors;
 use tonic::{Request, Response, Status};
 
@@ -51,9 +52,17 @@ impl Factors for Service {
         &self,
         request: Request<v1::BeginProofRequest>,
     ) -> Result<Response<v1::BeginProofResponse>, Status> {
+        const METHOD: &str = "Factors.BeginProof";
         let caller = caller(&request);
-        let own = self.own(&caller, "Factors.BeginProof").await?;
-        self.challenges.begin_proof(&caller, &own, request.into_inner()).await.map(Response::new)
+        let own = self.own(&caller, METHOD).await?;
+        let request = request.into_inner();
+        // What a page shows of a device is for those who may admit it.
+        if matches!(request.purpose, Some(Purpose::AdmitDevice(_)))
+            && let Err(status) = self.gate.check(&caller, "device", Verb::Update)
+        {
+            return Err(self.gate.refuse(&caller, METHOD, status).await);
+        }
+        self.challenges.begin_proof(&caller, &own, request).await.map(Response::new)
     }
 
     async fn await_challenge(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sallyport_access::{Principal, UserName, Verb};
+use sallyport_access::{Device, DeviceCustody, DeviceId, Principal, UserName, Verb};
 use sallyport_wire::v1;
 use sallyport_wire::v1::logins_server::Logins;
 use time::OffsetDateTime;
@@ -11,9 +11,11 @@ use uuid::Uuid;
 
 use crate::authority::audit::journal::Journal;
 use crate::authority::caller::{Caller, caller, shown};
+use crate::authority::devices::kept::Devices;
 use crate::authority::gate::calls::Gate;
 use crate::authority::identities::logins;
 use crate::authority::identities::open::Which;
+use crate::authority::sso::connectors::Connectors;
 
 /// Longest reason that a user reads.
 const LONGEST_REASON: usize = 256;
@@ -24,6 +26,8 @@ pub(crate) struct Service {
     pub(crate) gate: Arc<Gate>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) logins: Arc<logins::Logins>,
+    pub(crate) devices: Arc<Devices>,
+    pub(crate) connectors: Arc<Connectors>,
 }
 
 impl Service {
@@ -36,6 +40,28 @@ impl Service {
         };
         self.gate.within_bounds(caller)?;
         Ok((name.clone(), identity.login_id))
+    }
+
+    /// The device that a login is said to come from: one that its user could log in from, or any with its key there.
+    async fn described_device(
+        &self,
+        user: &str,
+        device: &str,
+        now: OffsetDateTime,
+    ) -> Result<Option<Device>, Status> {
+        if device.is_empty() {
+            return Ok(None);
+        }
+        if let Some(custody) = DeviceCustody::ALL.into_iter().find(|custody| custody.as_str() == device) {
+            return Ok(Some(Device { id: DeviceId::new(), custody }));
+        }
+        let id: DeviceId = device.parse().map_err(|_| {
+            Status::invalid_argument(format!(
+                "{:?} is no id of a device, and neither file nor hardware; see: sallyport admin devices ls",
+                shown(device)
+            ))
+        })?;
+        self.devices.would_be(id, &named(user)?, now).await.map(Some)
     }
 }
 
@@ -92,8 +118,8 @@ impl Logins for Service {
             self.gate.certified(&caller, "Logins.End").await?;
         }
         let now = OffsetDateTime::now_utc();
-        let ended = self.logins.end_now(&caller, &user, which, message, now).await?;
-        Ok(Response::new(v1::EndLoginsResponse { ended }))
+        let done = self.logins.end_now(&caller, &user, which, message, now).await?;
+        Ok(Response::new(done.into()))
     }
 
     async fn list_of(
@@ -133,8 +159,8 @@ impl Logins for Service {
             reason => format!("an administrator ended this login: {reason}"),
         };
         let now = OffsetDateTime::now_utc();
-        let ended = self.logins.end_now(&caller, &user, which, &message, now).await?;
-        Ok(Response::new(v1::EndLoginsResponse { ended }))
+        let done = self.logins.end_now(&caller, &user, which, &message, now).await?;
+        Ok(Response::new(done.into()))
     }
 
     async fn test_rules(
@@ -146,6 +172,9 @@ impl Logins for Service {
         self.gate.allow(&caller, METHOD, "login_rule", Verb::Read).await?;
         let request = request.into_inner();
         self.journal.called(&caller, METHOD, &shown(&request.user)).await?;
-        self.logins.test_rules(&request).map(Response::new)
+        let now = OffsetDateTime::now_utc();
+        let device = self.described_device(&request.user, &request.device, now).await?;
+        let said = self.connectors.described(&request.connector, &request.claims_json, now).await?;
+        self.logins.test_rules(&request, device, said.as_ref()).map(Response::new)
     }
 }

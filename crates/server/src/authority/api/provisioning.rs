@@ -8,7 +8,7 @@ use sallyport_wire::v1::provisioning_server::Provisioning;
 use tonic::{Request, Response, Status};
 
 use crate::authority::audit::journal::Journal;
-use crate::authority::caller::caller;
+use crate::authority::caller::{TellingHost, caller};
 use crate::authority::gate::calls::Gate;
 use crate::authority::scim::provisioning;
 
@@ -60,6 +60,6 @@ impl Provisioning for Service {
     ) -> Result<Response<v1::ScimAnswer>, Status> {
         let caller = caller(&request);
         let proxy = self.gate.host(&caller, "Provisioning.AnswerScim", &[HostRole::Proxy]).await?;
-        self.provisioning.answer(&proxy.display_name(), request.into_inner()).await.map(Response::new)
+        self.provisioning.answer(TellingHost::of(proxy)?, request.into_inner()).await.map(Response::new)
     }
 }

@@ -44,7 +44,7 @@ use crate::authority::api::{
     admin, catalogue, certificates, cluster, databases, devices, factors, hosts, login, logins, provisioning,
     rotation, session_factors, sessions, sso, suites, web,
 };
-use crate::authority::caller::{Caller, PeerInfo, unauthenticated};
+use crate::authority::caller::{Caller, unauthenticated};
 use crate::authority::config::AuthConfig;
 use crate::authority::gate::calls::Gate;
 use crate::authority::hosts::registry::HostRegistry;
@@ -52,7 +52,7 @@ use crate::authority::identities::known::Identities;
 use crate::authority::inventory::reports::ClientInventory;
 use crate::authority::issuance::in_force::Issuance;
 use crate::authority::streams::Line;
-use crate::dialling::BoxIo;
+use crate::dialling::{BoxIo, PeerInfo};
 use crate::member::client_sightings::{ClientOffer, incompatible, of_hello};
 use crate::tasks::Tasks;
 use crate::{ServerError, files, telemetry};
@@ -135,10 +135,10 @@ pub(crate) async fn tls(api: &Arc<Api>, io: BoxIo, peer: PeerInfo) {
         Err(_) => return debug!(peer = %peer.address, "the TLS handshake took too long"),
     };
     let caller = match stream.get_ref().1.peer_certificates() {
-        None => Caller::Anonymous { address: peer.address },
+        None => Caller::Anonymous { from: peer },
         Some(chain) => {
             match api.issuance.authorities().trust().identify_peer(chain, OffsetDateTime::now_utc()) {
-                Ok(identity) => Caller::Certified { identity: Arc::new(identity), address: peer.address },
+                Ok(identity) => Caller::Certified { identity: Arc::new(identity), from: peer },
                 Err(error) => return info!(peer = %peer.address, %error, "a certificate was not accepted"),
             }
         }
@@ -287,7 +287,7 @@ fn for_those_let_in(router: Router, gate: &Arc<Gate>, caller: &Caller) -> Router
     let refused = match caller {
         Caller::LocalAdmin => return router,
         Caller::Anonymous { .. } | Caller::Behind { .. } => unauthenticated(),
-        Caller::Certified { identity, address } => match identity.comes_from(Some(address.ip())) {
+        Caller::Certified { identity, from } => match identity.comes_from(Some(from.address.ip())) {
             Ok(()) => return router,
             Err(elsewhere) => Status::permission_denied(elsewhere.to_string()),
         },

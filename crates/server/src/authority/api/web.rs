@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status};
 use zeroize::Zeroizing;
 
 use crate::authority::audit::journal::Journal;
-use crate::authority::caller::caller;
+use crate::authority::caller::{TellingHost, caller};
 use crate::authority::challenges::kept::Challenges;
 use crate::authority::challenges::pages::Browser;
 use crate::authority::gate::calls::Gate;
@@ -37,7 +37,7 @@ impl Service {
         let caller = caller(&request);
         let proxy = self.gate.host(&caller, method, &[HostRole::Proxy]).await?;
         let asked = request.into_inner();
-        let browser = Browser::at(address(&asked), &proxy.display_name())?;
+        let browser = Browser::at(address(&asked), TellingHost::of(proxy)?)?;
         self.gate.within_bounds(&browser.caller)?;
         self.gate.pages_within_bounds(proxy)?;
         self.journal.called(&caller, method, "").await?;
@@ -161,6 +161,40 @@ impl Web for Service {
     ) -> Result<Response<v1::WebRefused>, Status> {
         let (browser, asked) = self.browser(request, "Web.RefuseApproval", |asked| &asked.address).await?;
         self.challenges.refuse(&browser, &asked.id, false).await.map(Response::new)
+    }
+
+    async fn describe_factors(
+        &self,
+        request: Request<v1::WebRequest>,
+    ) -> Result<Response<v1::WebFactorsPage>, Status> {
+        let (browser, asked) = self.browser(request, "Web.DescribeFactors", |asked| &asked.address).await?;
+        self.challenges.describe_factors(&browser, &asked.id).await.map(Response::new)
+    }
+
+    async fn list_factors(
+        &self,
+        request: Request<v1::WebFactorsRequest>,
+    ) -> Result<Response<v1::WebFactors>, Status> {
+        let (browser, asked) = self.browser(request, "Web.ListFactors", |asked| &asked.address).await?;
+        self.challenges.factors_at_page(&browser, &asked.id, &asked.code).await.map(Response::new)
+    }
+
+    async fn begin_factor_removal(
+        &self,
+        request: Request<v1::WebFactorRemovalRequest>,
+    ) -> Result<Response<v1::WebFactorRemoval>, Status> {
+        let (browser, asked) =
+            self.browser(request, "Web.BeginFactorRemoval", |asked| &asked.address).await?;
+        self.challenges.begin_factor_removal(&browser, asked).await.map(Response::new)
+    }
+
+    async fn finish_factor_removal(
+        &self,
+        request: Request<v1::WebFinishFactorRemovalRequest>,
+    ) -> Result<Response<v1::WebFactors>, Status> {
+        let (browser, asked) =
+            self.browser(request, "Web.FinishFactorRemoval", |asked| &asked.address).await?;
+        self.challenges.finish_factor_removal(&browser, asked).await.map(Response::new)
     }
 
     async fn describe_enrolment(

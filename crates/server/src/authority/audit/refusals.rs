@@ -4,6 +4,7 @@
 //! kind in a minute are written as they are, and the rest of that minute is one event of the same code with a `count`.
 
 use parking_lot::Mutex;
+use sallyport_access::HostId;
 use sallyport_audit::Event;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -25,8 +26,8 @@ const SECONDS: i64 = 60;
 pub(crate) enum Who {
     /// The holder of a certificate, by its login.
     Login(Uuid),
-    /// A stranger, by where they are.
-    Place(Place),
+    /// A stranger, by where they are, and by which host's word.
+    Place(Option<HostId>, Place),
     /// The local administrator.
     Local,
     /// All together, when they are too many to tell apart.
@@ -36,9 +37,8 @@ pub(crate) enum Who {
 impl Who {
     pub(crate) fn of(caller: &Caller) -> Self {
         match caller {
-            Caller::Anonymous { address } | Caller::Behind { address, .. } => {
-                Self::Place(Place::of(address.ip()))
-            }
+            Caller::Anonymous { from } => Self::Place(from.relayed_by, Place::of(from.address.ip())),
+            Caller::Behind { proxy, address } => Self::Place(Some(proxy.id), Place::of(address.ip())),
             Caller::Certified { identity, .. } => Self::Login(identity.login_id),
             Caller::LocalAdmin => Self::Local,
         }

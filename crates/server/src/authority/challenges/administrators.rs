@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 use tonic::Status;
 
 use crate::authority::caller::Caller;
-use crate::authority::challenges::changes::Own;
+use crate::authority::challenges::changes::{Own, Spent};
 use crate::authority::challenges::kept::Challenges;
 use crate::authority::challenges::records::Purpose;
 use crate::authority::gate::administering::how_to_enrol;
@@ -23,11 +23,10 @@ impl Challenges {
     ) -> Result<v1::ProveAdministratorResponse, Status> {
         let now = OffsetDateTime::now_utc();
         let wanted = Purpose::Administer { asked: None };
-        let refused =
-            |message| caller.event(Code::ChallengeRefused).message(message).field("purpose", wanted.word());
         self.accounts.take_over_codes(&own.user, now).await?;
         if self.factors.held(&own.user, now).await?.is_empty() {
-            self.journal.note_caused(caller, refused("no factor"), "").await?;
+            let event = caller.event(Code::ChallengeRefused).message("no factor");
+            self.journal.note_caused(caller, event.field("purpose", wanted.word()), "").await?;
             return Err(Status::failed_precondition(format!(
                 "you have no factor that you could prove; {}",
                 how_to_enrol(self.by_single_sign_on(&own.user))
@@ -36,14 +35,7 @@ impl Challenges {
         let mut spent = self.prove(caller, own, proof, &wanted, now).await?;
         // On a full disk an administrator removes what fills it.
         spent.urgent = true;
-        let begun_at = spent.begun_at().map(Place::of);
-        if begun_at.is_some_and(|begun| Some(begun) != caller.address().map(Place::of)) {
-            self.journal.note_caused(caller, refused("begun from another address"), "").await?;
-            return Err(Status::permission_denied(
-                "this was begun from another address than it comes from now, and what is proven serves one address; begin again: \
-                 sallyport admin prove",
-            ));
-        }
+        self.begun_here(caller, &spent, &wanted).await?;
         let (means, at) = (spent.means.clone(), spent.proven_at);
         let _changing = self.identities.steady().await;
         self.spend(caller, own, spent, Vec::new(), now).await?;
@@ -53,6 +45,25 @@ impl Challenges {
         let event = means.map(|means| means.on(event.clone())).unwrap_or(event);
         self.journal.record_urgent(vec![event]).await?;
         Ok(v1::ProveAdministratorResponse { until: Some(convert::time_to_proto(until)) })
+    }
+
+    /// Refuses what was begun at another address than it comes from now.
+    pub(super) async fn begun_here(
+        &self,
+        caller: &Caller,
+        spent: &Spent,
+        wanted: &Purpose,
+    ) -> Result<(), Status> {
+        let begun_at = spent.begun_at().map(Place::of);
+        if begun_at.is_none_or(|begun| Some(begun) == caller.address().map(Place::of)) {
+            return Ok(());
+        }
+        let event = caller.event(Code::ChallengeRefused).message("begun from another address");
+        self.journal.note_caused(caller, event.field("purpose", wanted.word()), "").await?;
+        Err(Status::permission_denied(
+            "this was begun from another address than it comes from now, and what is proven serves one address; begin again with the \
+             command that opened it",
+        ))
     }
 }
 
@@ -71,6 +82,7 @@ pub(super) mod tests {
     use crate::authority::records::{Origin, UserRecord};
     use crate::authority::{AuthConfig, Authority};
     use crate::config::{AdminFactor, AuthSection, AuthenticationSection, SecondFactor};
+    use crate::dialling::PeerInfo;
 
     /// An authority whose people prove themselves by these rules.
     pub(in super::super) async fn authority(
@@ -123,7 +135,7 @@ pub(super) mod tests {
             let own = Own { user: known.name.clone(), login: Uuid::new_v4() };
             let identity = identities.identity_of(&known, OffsetDateTime::now_utc());
             let identity = Arc::new(Identity { login_id: own.login, ..identity });
-            let caller = Caller::Certified { identity, address: ([192, 0, 2, 1], 7).into() };
+            let caller = Caller::Certified { identity, from: PeerInfo::direct(([192, 0, 2, 1], 7).into()) };
             let act = Act { method: "Admin.CreateUser", verb: Verb::Create, what: "user" };
             let demanded = challenges.administering.demand(&caller, act).await.unwrap_err();
             let proven = challenges.prove_administrator(&caller, &own, None).await.unwrap_err();

@@ -26,7 +26,7 @@ use crate::authority::session_factors::grants::{Grant, Scope};
 use crate::authority::storage::storage;
 
 fn detail(label: &str, value: impl Into<String>) -> v1::WebDetail {
-    v1::WebDetail { label: label.to_owned(), value: value.into() }
+    v1::WebDetail { label: label.to_owned(), value: value.into(), said: false }
 }
 
 /// Sessions that the record of a proof lists.
@@ -142,6 +142,7 @@ impl Challenges {
                 ),
                 detail("First", asked.as_deref().unwrap_or("nothing that was asked for yet")),
             ],
+            Purpose::AdmitDevice { device } => self.device_details(*device, now).await?,
             Purpose::Session(asked) => sessions_shown(asked),
             _ => Vec::new(),
         };
@@ -221,8 +222,9 @@ impl Challenges {
         }
         let (authentication, (_, factor)) = match (outcome, whose) {
             (Ok(authentication), Some(whose)) => (authentication, whose),
-            (outcome, _) => {
+            (outcome, whose) => {
                 let error = outcome.err().unwrap_or(WebAuthnError::UnknownCredential);
+                self.counter_on_record(whose.as_ref(), &error, now).await;
                 let event = browser.event(Code::ChallengeRefused).user(user.as_str()).message(error.word());
                 self.wrong_proof(&browser.caller, &stored, event, now).await?;
                 return Err(refusal(&error));
@@ -234,6 +236,7 @@ impl Challenges {
             factor: Some(UsedFactor::used(&factor.value, &after)),
             second_factor: true,
             user_verified: authentication.user_verified,
+            said: None,
         };
         let worth = factor.value.worth();
         if worth < stored.value.purpose.wants() {
@@ -347,10 +350,14 @@ impl Challenges {
             None => event,
         };
         let grant = granted(&stored.value, user, &means, worth, now);
+        let used = means.factor.clone();
         let by = ProvenBy { means, user_revision: revision, at: now, code: None };
         steps.push(Self::user_as_read(user, revision));
         let next = Self::proven(&stored.value, user, by);
         self.replace(stored, &next, steps, now).await?;
+        if let Some(used) = used {
+            used.warn(user);
+        }
         self.journal.record(vec![Self::named(event, stored)]).await?;
         // It serves once it is on record, and before the programs that wait hear of it.
         if let Some(grant) = grant {

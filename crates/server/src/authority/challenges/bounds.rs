@@ -1,16 +1,15 @@
 //! How many challenges may be open, and how many that are over are kept.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use parking_lot::Mutex;
-use sallyport_access::UserName;
+use sallyport_access::{HostId, UserName};
 use time::OffsetDateTime;
 use tonic::Status;
 
-use crate::places::{Place, WIDER};
+use crate::places::{Place, Seen, WIDER};
 
 /// Open challenges of one user.
 pub(crate) const MOST_OF_USER: usize = 20;
@@ -21,6 +20,9 @@ const MOST_FOR_USER: usize = 5;
 pub(crate) const MOST_OF_PLACE: usize = 200;
 /// Open challenges of all strangers. Users are bounded by their own number each, and strangers take none of theirs.
 pub(super) const MOST: usize = 20_000;
+/// Of those, the challenges of strangers of which one proxy tells, wherever it says that they are: a proxy that makes places up leaves half for
+/// the others.
+const MOST_OF_HOST: usize = MOST / 2;
 
 /// Challenges of strangers that were used or refused within a minute and are kept for a while, before each place has no more kept than a
 /// [`CROWDED`] part of what it may have open,
@@ -36,7 +38,7 @@ pub(super) struct AskedBy<'a> {
     pub(super) user: Option<&'a UserName>,
     /// The proxy, where it asks for a client of the user's that cannot.
     pub(super) proxy: Option<&'a str>,
-    pub(super) address: IpAddr,
+    pub(super) from: Seen,
 }
 
 impl AskedBy<'_> {
@@ -48,10 +50,12 @@ impl AskedBy<'_> {
             }
             (Some(user), None) => vec![(Asker::User(user.clone()), MOST_OF_USER)],
             (None, _) => {
-                let place = (Asker::Place(Place::of(self.address)), MOST_OF_PLACE);
-                let site = Place::around(self.address);
-                let site = site.map(|site| (Asker::Site(site), MOST_OF_PLACE * WIDER));
-                std::iter::once(place).chain(site).collect()
+                let Seen { address, told_by } = self.from;
+                let place = (Asker::Place(told_by, Place::of(address)), MOST_OF_PLACE);
+                let site = Place::around(address);
+                let site = site.map(|site| (Asker::Site(told_by, site), MOST_OF_PLACE * WIDER));
+                let host = told_by.map(|host| (Asker::Host(host), MOST_OF_HOST));
+                std::iter::once(place).chain(site).chain(host).collect()
             }
         }
     }
@@ -62,9 +66,12 @@ enum Asker {
     User(UserName),
     /// A proxy, for a client of the user's that cannot ask.
     ForUser(UserName, String),
-    Place(Place),
+    /// A place, as the authority sees it or as one proxy tells: what a proxy says of a place takes nothing of what others ask from there.
+    Place(Option<HostId>, Place),
     /// The network around a place.
-    Site(Place),
+    Site(Option<HostId>, Place),
+    /// All places of which one proxy tells.
+    Host(HostId),
 }
 
 /// When the challenges end that are open, by their keys.
@@ -121,9 +128,14 @@ impl Over {
     /// some kept still, so that the flood takes nothing of any other place.
     fn has_room(&self, by: &AskedBy<'_>, askers: &[(Asker, usize)]) -> bool {
         let of_strangers = if by.user.is_some() { 0 } else { self.of_strangers };
-        let part = if of_strangers >= MOST_OVER { CROWDED } else { 1 };
+        let part = |asker: &Asker| match asker {
+            // An honest one tells of many.
+            Asker::Host(_) => 1,
+            _ if of_strangers >= MOST_OVER => CROWDED,
+            _ => 1,
+        };
         let kept = |asker| self.of.get(asker).copied().unwrap_or_default();
-        of_strangers < MOST_OVER_OF_ALL && askers.iter().all(|(asker, most)| kept(asker) < most / part)
+        of_strangers < MOST_OVER_OF_ALL && askers.iter().all(|(asker, most)| kept(asker) < most / part(asker))
     }
 }
 
@@ -136,7 +148,7 @@ fn forget(open: &mut HashMap<Asker, Ends>, now: i64) {
 
 /// How many strangers have open. Sites have what their places have.
 fn of_strangers(open: &HashMap<Asker, Ends>) -> usize {
-    open.iter().filter(|(asker, _)| matches!(asker, Asker::Place(_))).map(|(_, own)| own.len()).sum()
+    open.iter().filter(|(asker, _)| matches!(asker, Asker::Place(..))).map(|(_, own)| own.len()).sum()
 }
 
 impl Openings {
@@ -238,7 +250,7 @@ mod tests {
     use super::*;
 
     fn stranger(address: &str) -> AskedBy<'static> {
-        AskedBy { user: None, proxy: None, address: address.parse().unwrap() }
+        AskedBy { user: None, proxy: None, from: Seen { address: address.parse().unwrap(), told_by: None } }
     }
 
     fn of(user: &UserName) -> AskedBy<'_> {
@@ -247,9 +259,8 @@ mod tests {
 
     /// Of so many IPv4 addresses.
     fn numbered(number: usize) -> AskedBy<'static> {
-        let address =
-            IpAddr::from(std::net::Ipv4Addr::from_bits(0x0a00_0000 + u32::try_from(number).unwrap()));
-        AskedBy { user: None, proxy: None, address }
+        let address = std::net::Ipv4Addr::from_bits(0x0a00_0000 + u32::try_from(number).unwrap());
+        stranger(&address.to_string())
     }
 
     #[test]
@@ -403,5 +414,31 @@ mod tests {
         openings.closes(from(7), "7");
         openings.opens(from(0xffff), "more", end, now).unwrap();
         openings.opens(from(0xfffe), "later", end + time::Duration::minutes(10), end).unwrap();
+    }
+    /// A proxy in the wrong hands says that an office, and then the whole world, begins logins.
+    #[test]
+    fn attacks_what_one_proxy_says_of_strangers_takes_no_place_of_those_elsewhere() {
+        let (openings, now) = (Openings::default(), OffsetDateTime::UNIX_EPOCH);
+        let end = now + time::Duration::minutes(10);
+        let (taken, honest) = (HostId::new(), HostId::new());
+        let told =
+            |host, by: AskedBy<'static>| AskedBy { from: Seen { told_by: Some(host), ..by.from }, ..by };
+        let office = || stranger("198.51.100.1");
+        for number in 0..MOST_OF_PLACE {
+            openings.opens(told(taken, office()), &number.to_string(), end, now).unwrap();
+        }
+        assert!(openings.opens(told(taken, office()), "more", end, now).is_err());
+        openings.opens(told(honest, office()), "by another", end, now).unwrap();
+        openings.opens(office(), "by itself", end, now).unwrap();
+        let begun = (0..MOST).filter(|number| {
+            let by = told(taken, numbered(number / MOST_OF_PLACE));
+            openings.opens(by, &format!("invented {number}"), end, now).is_ok()
+        });
+        assert_eq!(begun.count(), MOST_OF_HOST - MOST_OF_PLACE);
+        openings.opens(told(honest, numbered(1)), "of another", end, now).unwrap();
+        // What it ends makes room for its own.
+        openings.closes(told(taken, office()), "7");
+        openings.opens(told(taken, office()), "more", end, now).unwrap();
+        assert!(openings.opens(told(taken, numbered(MOST)), "more", end, now).is_err());
     }
 }

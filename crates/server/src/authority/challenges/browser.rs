@@ -13,7 +13,8 @@ use tonic::Status;
 use crate::authority::accounts::login::LoginRefusal;
 use crate::authority::accounts::opening::{LoginKeys, Proven, Spends};
 use crate::authority::caller::{Caller, NOWHERE, host_name};
-use crate::authority::challenges::kept::{Asking, Challenges, Opened};
+use crate::authority::challenges::kept::{Asking, Challenges};
+use crate::authority::challenges::opening::Opened;
 use crate::authority::challenges::records::{
     ChallengeRecord, LoginAsked, ProvenBy, Purpose, Redirect, State,
 };
@@ -71,7 +72,7 @@ impl Challenges {
         redirect: Redirect,
         now: OffsetDateTime,
     ) -> Result<(Opened, String), Status> {
-        self.not_barred(caller, now)?;
+        self.guesses.not_barred(caller, now)?;
         let host_name = host_name(&request.host_name);
         let keys = LoginKeys {
             ssh: request.ssh_public_key,
@@ -108,6 +109,7 @@ impl Challenges {
             code_challenge: HEXLOWER.encode(&request.code_challenge),
             redirect,
             device: word.as_ref().map(|word| word.device),
+            relayed_by: caller.seen().and_then(|seen| seen.told_by),
         };
         let address = caller.address().unwrap_or(NOWHERE.ip());
         let headless = asked.redirect == Redirect::Headless;
@@ -120,16 +122,16 @@ impl Challenges {
             .field("purpose", "login")
             .field("host_name", asking.host_name.clone())
             .field("headless", headless);
-        let mut opened = self.opened(Purpose::Login(asked), asking, now)?;
-        let mut steps = vec![opened.step.clone()];
+        let opening = self.opening(Purpose::Login(asked), asking, now)?;
+        let mut steps = vec![opening.step()];
         steps.extend(word.and_then(|word| word.spent));
-        self.store.backend().transact(steps, now).await.map_err(|error| match error {
+        let written = self.store.backend().transact(steps, now).await;
+        let opened = opening.once(written).map_err(|error| match error {
             error if Good::was_used(&error) => {
                 Status::permission_denied("what the device has signed was used already; log in again")
             }
             error => storage(&error),
         })?;
-        opened.place.stands();
         self.journal.note_caused(caller, event, "").await?;
         Ok((opened, code))
     }

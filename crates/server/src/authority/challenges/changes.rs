@@ -82,16 +82,17 @@ fn to_proto(factor: &FactorRecord) -> v1::Factor {
         last_used: factor.last_used.map(convert::time_to_proto),
         model: credential.map(|credential| credential.aaguid.to_string()).unwrap_or_default(),
         backed_up: credential.is_some_and(|credential| credential.backed_up),
+        counter_went_back: factor.counter_went_back.map(convert::time_to_proto),
     }
 }
 
-fn factor_id(text: &str) -> Result<Uuid, Status> {
+pub(super) fn factor_id(text: &str) -> Result<Uuid, Status> {
     Uuid::parse_str(text).map_err(|_| {
         Status::invalid_argument("this is no id of a factor; sallyport mfa ls --format json lists them")
     })
 }
 
-fn no_factor() -> Status {
+pub(super) fn no_factor() -> Status {
     Status::not_found("you have no such factor; sallyport mfa ls lists them")
 }
 
@@ -100,7 +101,7 @@ fn internal(error: sallyport_sal::SalError) -> Status {
 }
 
 impl Challenges {
-    fn wanted(&self, asked: Option<v1::FactorToAdd>) -> Result<(FactorKind, FactorName), Status> {
+    pub(super) fn wanted(&self, asked: Option<v1::FactorToAdd>) -> Result<(FactorKind, FactorName), Status> {
         let asked = asked.ok_or_else(|| Status::invalid_argument("the call names no factor to add"))?;
         let kind = FactorKind::named(&asked.kind).ok_or_else(|| {
             Status::invalid_argument("the kind of a factor is webauthn or totp; the call names neither")
@@ -133,59 +134,6 @@ impl Challenges {
             password: self.accounts.can_prove_password(&credential),
             single_sign_on: self.by_single_sign_on(&own.user),
         })
-    }
-
-    /// A challenge that the caller proves at a page, for one later call.
-    pub(crate) async fn begin_proof(
-        &self,
-        caller: &Caller,
-        own: &Own,
-        request: v1::BeginProofRequest,
-    ) -> Result<v1::BeginProofResponse, Status> {
-        use v1::begin_proof_request::Purpose as Asked;
-        let now = OffsetDateTime::now_utc();
-        self.accounts.take_over_codes(&own.user, now).await?;
-        let held = self.factors.held(&own.user, now).await?;
-        // The first one is proven at the provider, by the same page.
-        let adds = matches!(request.purpose, Some(Asked::AddFactor(_)));
-        if held.is_empty() && !(adds && self.by_single_sign_on(&own.user)) {
-            return Err(Status::failed_precondition(
-                "you have no factor yet that could be proven at a page; add one first: sallyport mfa add",
-            ));
-        }
-        let purpose = match request.purpose {
-            Some(Asked::AddFactor(asked)) => {
-                let (kind, name) = self.wanted(Some(asked))?;
-                held.has_room_for(&name)?;
-                Purpose::AddFactor { kind, name }
-            }
-            Some(Asked::RemoveFactor(id)) => {
-                let id = factor_id(&id)?;
-                held.of_id(id).ok_or_else(no_factor)?;
-                Purpose::RemoveFactor { id }
-            }
-            Some(Asked::RecoveryCodes(true)) => Purpose::RecoveryCodes,
-            Some(Asked::ChangePassword(true)) => Purpose::ChangePassword,
-            Some(Asked::Administer(true)) => {
-                Purpose::Administer { asked: self.administering.asked_by(own.login, now) }
-            }
-            Some(Asked::RecoveryCodes(false) | Asked::ChangePassword(false) | Asked::Administer(false))
-            | None => {
-                return Err(Status::invalid_argument("the call does not say what is to be proven"));
-            }
-        };
-        let event = caller.event(Code::ChallengeBegun).field("purpose", purpose.word());
-        let code = terminal::fresh()?;
-        let asking = Asking {
-            terminal_code: Some(terminal::hashed(&code)),
-            ..asking(caller, own, &request.host_name)
-        };
-        let mut opened = self.opened(purpose, asking, now)?;
-        let begun = self.store.backend().transact(vec![opened.step.clone()], now).await;
-        begun.map_err(|error| storage(&error))?;
-        opened.place.stands();
-        self.journal.note_caused(caller, event, "").await?;
-        Ok(v1::BeginProofResponse { page: Some(self.page(&opened, "/approve")), code })
     }
 
     /// How a challenge of the caller's login stands, once it has changed.
@@ -252,10 +200,10 @@ impl Challenges {
         let event = caller.event(Code::ChallengeBegun).field("purpose", purpose.word());
         let terminal_code = (!code.is_empty()).then(|| terminal::hashed(&code));
         let asking = Asking { terminal_code, ..asking(caller, own, &request.host_name) };
-        let mut opened = self.opened(purpose, asking, now)?;
+        let opening = self.opening(purpose, asking, now)?;
         let _changing = self.identities.steady().await;
-        self.spend(caller, own, spent, vec![opened.step.clone()], now).await?;
-        opened.place.stands();
+        let written = self.spend(caller, own, spent, vec![opening.step()], now).await;
+        let opened = opening.once(written)?;
         self.journal.note_caused(caller, event, "").await?;
         let page = if kind == FactorKind::Webauthn { "/enrol" } else { "" };
         Ok(v1::BeginAddFactorResponse { page: Some(self.page(&opened, page)), otp_uri, code })
@@ -307,15 +255,7 @@ impl Challenges {
         self.accounts.take_over_codes(&own.user, now).await?;
         let held = self.factors.held(&own.user, now).await?;
         let factor = held.of_id(id).ok_or_else(no_factor)?.value.clone();
-        if let Some(why) = self.needs_last(own, &held, now).await? {
-            let status = Status::failed_precondition(format!(
-                "{:?} is your last factor, and {why}; add another first: sallyport mfa add",
-                factor.name.as_str()
-            ));
-            let event = caller.event(Code::ChallengeRefused).field("purpose", "remove-factor");
-            self.journal.note_caused(caller, event.message("the last factor"), "").await?;
-            return Err(status);
-        }
+        self.can_spare(caller, own, &held, now).await?;
         let spent = self.prove(caller, own, request.proof, &Purpose::RemoveFactor { id }, now).await?;
         let _changing = self.identities.steady().await;
         let held = self.factors.held(&own.user, now).await?;
@@ -328,7 +268,28 @@ impl Challenges {
         let steps = Factors::removed(&own.user, &held, stored)?;
         // What the proof itself changes of the factor is changed first.
         self.spend(caller, own, spent, steps, now).await?;
-        self.journal.record(vec![factor.on(caller.event(Code::FactorRemoved))]).await
+        let event = caller.event(Code::FactorRemoved).user(own.user.as_str());
+        let event = event.field("login_id", own.login.to_string());
+        self.journal.record(vec![factor.on(event)]).await
+    }
+
+    /// Refuses to remove a user's only factor where it has to stay.
+    pub(super) async fn can_spare(
+        &self,
+        caller: &Caller,
+        own: &Own,
+        held: &Held,
+        now: OffsetDateTime,
+    ) -> Result<(), Status> {
+        let Some(why) = self.needs_last(own, held, now).await? else { return Ok(()) };
+        let names = held.factors.iter().map(|factor| format!("{:?}", factor.value.name.as_str()));
+        let last = names.collect::<String>();
+        let event = caller.event(Code::ChallengeRefused).user(own.user.as_str());
+        let event = event.field("purpose", "remove-factor").message("the last factor");
+        self.journal.note_caused(caller, event, "").await?;
+        Err(Status::failed_precondition(format!(
+            "{last} is your last factor, and {why}; add another first: sallyport mfa add"
+        )))
     }
 
     /// Why a user's only factor stays; none where they have another, or log in without.
@@ -477,8 +438,13 @@ impl Challenges {
                 Ok(Spent { steps, means: Some(proven.code.means()), code: Some(proven.code), ..nothing })
             }
             Ok((None, None)) => {
-                let means =
-                    Means { way: Way::Password, factor: None, second_factor: false, user_verified: false };
+                let means = Means {
+                    way: Way::Password,
+                    factor: None,
+                    second_factor: false,
+                    user_verified: false,
+                    said: None,
+                };
                 Ok(Spent { means: Some(means), ..nothing })
             }
             Err(refusal) => Err(self.not_proven(caller, refusal, wanted, now).await?),
@@ -494,9 +460,7 @@ impl Challenges {
         now: OffsetDateTime,
     ) -> Result<Status, Status> {
         let LoginRefusal { status, reason, locked_out } = refusal;
-        if let Some(address) = caller.address() {
-            self.guesses.note(address, now);
-        }
+        self.guesses.note(caller, now);
         let event = |code| caller.event(code).message(reason).field("purpose", wanted.word());
         self.journal.note_caused(caller, event(Code::ChallengeRefused), "").await?;
         if locked_out {
@@ -584,7 +548,7 @@ fn unproven(reason: &'static str, text: &'static str) -> LoginRefusal {
     LoginRefusal { status: Status::failed_precondition(text), reason, locked_out: false }
 }
 
-fn asking<'a>(caller: &Caller, own: &'a Own, said: &str) -> Asking<'a> {
+pub(super) fn asking<'a>(caller: &Caller, own: &'a Own, said: &str) -> Asking<'a> {
     Asking {
         user: Some(&own.user),
         login: Some(own.login),

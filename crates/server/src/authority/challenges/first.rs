@@ -8,12 +8,15 @@ use sallyport_wire::v1;
 use time::OffsetDateTime;
 use tonic::Status;
 
-use crate::authority::accounts::means::{Means, Way};
+use crate::authority::accounts::means::Means;
+use crate::authority::caller::NOWHERE;
 use crate::authority::challenges::kept::Challenges;
 use crate::authority::challenges::pages::Browser;
 use crate::authority::challenges::records::{ChallengeRecord, Purpose};
+use crate::authority::devices::records::DeviceRecord;
 use crate::authority::factors::kept::Held;
 use crate::authority::records::Origin;
+use crate::authority::storage::storage;
 
 fn not_so() -> Status {
     Status::failed_precondition(
@@ -54,13 +57,14 @@ impl Challenges {
         Ok(origin)
     }
 
-    /// A person has signed in again at the provider. Another one than whose challenge this is destroys it.
+    /// A person has signed in again at the provider. Another one than whose challenge this is destroys it. One whom the login rules would not
+    /// let in by it, from where the program asks, proves nothing.
     pub(crate) async fn signed_in_again(
         &self,
         browser: &Browser,
         stored: &Stored<ChallengeRecord>,
-        issuer: &str,
-        subject: &str,
+        (issuer, subject): (&str, &str),
+        by: Means,
         now: OffsetDateTime,
     ) -> Result<v1::WebProven, Status> {
         let user = self.still_asked(&stored.value, now).await?;
@@ -76,10 +80,38 @@ impl Challenges {
                 "you signed in as another person than the one who asks: the approval has ended; begin again with the command that opened it",
             ));
         }
-        let means =
-            Means { way: Way::SingleSignOn, factor: None, second_factor: false, user_verified: false };
+        self.admit_again(browser, stored, &user, &by, now).await?;
+        // It is no second factor here, whatever the provider has asked for.
+        let means = Means { second_factor: false, said: None, ..by };
         let event = browser.event(Code::ChallengeProven).field("connector", origin.connector);
         self.approved(event, stored, &user, (means, SessionFactor::Yes), Vec::new(), now).await?;
         Ok(v1::WebProven::default())
+    }
+
+    /// Asks the login rules as at a login: by what was proven, from where the program asks and from the device of its login.
+    async fn admit_again(
+        &self,
+        browser: &Browser,
+        stored: &Stored<ChallengeRecord>,
+        user: &UserName,
+        by: &Means,
+        now: OffsetDateTime,
+    ) -> Result<(), Status> {
+        let record = self.identities.user(user).ok_or_else(not_so)?;
+        let device = match stored.value.login {
+            Some(login) => self.device_of(user, login, now).await?,
+            None => None,
+        };
+        // Custody is what is on record now.
+        let device = match device {
+            Some(device) => self.store.get::<DeviceRecord>(&device.id.to_string(), now).await,
+            None => Ok(None),
+        };
+        let device = device.map_err(|error| storage(&error))?.map(|device| device.value.device());
+        let address = Some(stored.value.address).filter(|address| *address != NOWHERE.ip());
+        let purpose = stored.value.purpose.word();
+        let event = Self::named(browser.event(Code::LoginDenied).field("purpose", purpose), stored);
+        let asked = self.accounts.admit((&browser.caller, event), &record, by, (address, device), now).await;
+        asked.map_err(|refusal| refusal.status)
     }
 }

@@ -86,9 +86,7 @@ impl Challenges {
             {
                 Ok(credential) => credential,
                 Err(error) => {
-                    if let Some(address) = browser.caller.address() {
-                        self.guesses.note(address, now);
-                    }
+                    self.guesses.note(&browser.caller, now);
                     let event = browser.event(Code::InviteRefused).user(user.as_str()).message(error.word());
                     self.journal.note_caused(&browser.caller, event, user.as_str()).await?;
                     return Err(refusal(&error));

@@ -9,7 +9,6 @@ use sallyport_access::{Device, DeviceCustody, UserName};
 use sallyport_audit::{Code, Event};
 use sallyport_sal::random;
 use sallyport_store::{Kind, Op, Store, StoreError, Stored, typed};
-use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -20,10 +19,10 @@ use uuid::Uuid;
 use crate::authority::accounts::login::Accounts;
 use crate::authority::audit::journal::Journal;
 use crate::authority::caller::Caller;
-use crate::authority::challenges::bounds::{AskedBy, Held, Openings};
+use crate::authority::challenges::bounds::{AskedBy, Openings};
 use crate::authority::challenges::making::Making;
 use crate::authority::challenges::records::{
-    ChallengeRecord, LIFETIME, LoginAsked, MOST_FAILURES, OVER_KEPT, ProvenBy, Purpose, SessionsAsked, State,
+    ChallengeRecord, LoginAsked, MOST_FAILURES, OVER_KEPT, ProvenBy, Purpose, SessionsAsked, State,
 };
 use crate::authority::challenges::waiting::Waiting;
 use crate::authority::config::AuthConfig;
@@ -38,6 +37,7 @@ use crate::authority::secrets::hash_of;
 use crate::authority::session_factors::grants::Grants;
 use crate::authority::storage::storage;
 use crate::config::PreferredLogin;
+use crate::places::Seen;
 
 /// How long one call waits for a challenge to change.
 const POLL: Duration = Duration::from_secs(30);
@@ -64,15 +64,6 @@ pub(crate) struct Challenges {
     /// What was proven for sessions.
     pub(crate) grants: Grants,
     pub(crate) stop: CancellationToken,
-}
-
-/// A challenge that is to be opened.
-pub(crate) struct Opened {
-    pub(crate) id: String,
-    pub(crate) step: Op,
-    pub(crate) expires: OffsetDateTime,
-    /// Stands once the step is taken.
-    pub(crate) place: Held,
 }
 
 /// Who asks for a challenge, and from where.
@@ -148,55 +139,6 @@ impl Challenges {
         methods.iter().map(|method| (*method).to_owned()).collect()
     }
 
-    /// A fresh challenge, counted; its step is to be taken next.
-    pub(crate) fn opened(
-        &self,
-        purpose: Purpose,
-        asking: Asking<'_>,
-        now: OffsetDateTime,
-    ) -> Result<Opened, Status> {
-        let id = random_text()?;
-        let (key, expires) = (hash_of(&id), now + LIFETIME);
-        let Asking { user, login, host_name, address, terminal_code } = asking;
-        let place = self.openings.holds(asked_by(&purpose, user, address), &key, expires, now)?;
-        let record = ChallengeRecord {
-            purpose,
-            user: user.cloned(),
-            login,
-            host_name,
-            address,
-            created: now,
-            expires,
-            state: State::Pending,
-            ceremony: None,
-            failures: 0,
-            terminal_code,
-            sso: None,
-        };
-        let step = typed::create(&key, &record, Some(expires)).map_err(|error| storage(&error))?;
-        Ok(Opened { id, step, expires, place })
-    }
-
-    /// What a program is told of a challenge that was opened.
-    pub(crate) fn page(&self, opened: &Opened, path: &str) -> v1::ChallengePage {
-        v1::ChallengePage {
-            challenge: opened.id.clone(),
-            path: format!("{path}#{}", opened.id),
-            origins: self.factors.origins(),
-            expires: Some(convert::time_to_proto(opened.expires)),
-        }
-    }
-
-    /// Lets a caller go on from whose address there were not too many failures.
-    pub(super) fn not_barred(&self, caller: &Caller, now: OffsetDateTime) -> Result<(), Status> {
-        if caller.address().is_some_and(|address| self.guesses.is_barred(address, now)) {
-            return Err(Status::resource_exhausted(
-                "too many failed attempts from this address; try again in 15 minutes",
-            ));
-        }
-        Ok(())
-    }
-
     /// A challenge by its id, if it may be asked for from there. An id that may be one and is not known counts as no guess: it has 128 random
     /// bits, which no caller finds by trying, and after a restart of the authority each program comes with one that waited for its login.
     ///
@@ -208,7 +150,7 @@ impl Challenges {
         id: &str,
         now: OffsetDateTime,
     ) -> Result<Stored<ChallengeRecord>, Status> {
-        self.not_barred(caller, now)?;
+        self.guesses.not_barred(caller, now)?;
         if let Some(stored) = self.open_by(&hash_of(id), now).await? {
             return Ok(stored);
         }
@@ -333,9 +275,7 @@ impl Challenges {
 
     /// A caller came with what no challenge awaits: it counts as a guess.
     pub(crate) fn guessed(&self, caller: &Caller, now: OffsetDateTime) {
-        if let Some(address) = caller.address() {
-            self.guesses.note(address, now);
-        }
+        self.guesses.note(caller, now);
     }
 
     /// For a call that begins now to wait for a challenge.
@@ -433,7 +373,7 @@ impl Challenges {
     }
 
     /// The trusted device that an open login came from. Where its key is decides about no challenge.
-    async fn device_of(
+    pub(super) async fn device_of(
         &self,
         user: &UserName,
         login: Uuid,
@@ -461,12 +401,13 @@ impl Challenges {
 }
 
 /// Who has asked for a challenge, as far as bounds are concerned. A stranger has asked for a login, whichever user proves it.
-fn asked_by<'a>(purpose: &'a Purpose, user: Option<&'a UserName>, address: IpAddr) -> AskedBy<'a> {
-    AskedBy {
-        user: user.filter(|_| !matches!(purpose, Purpose::Login(_))),
-        proxy: purpose.sessions().and_then(|asked| asked.proxy.as_deref()),
-        address,
-    }
+pub(super) fn asked_by<'a>(purpose: &'a Purpose, user: Option<&'a UserName>, address: IpAddr) -> AskedBy<'a> {
+    let (user, told_by) = match purpose {
+        Purpose::Login(asked) => (None, asked.relayed_by),
+        _ => (user, None),
+    };
+    let proxy = purpose.sessions().and_then(|asked| asked.proxy.as_deref());
+    AskedBy { user, proxy, from: Seen { address, told_by } }
 }
 
 fn by(record: &ChallengeRecord) -> AskedBy<'_> {
@@ -489,6 +430,7 @@ fn left_of(record: &ChallengeRecord) -> ChallengeRecord {
             code_challenge: asked.code_challenge.clone(),
             redirect: asked.redirect.clone(),
             device: None,
+            relayed_by: asked.relayed_by,
         }),
         Purpose::Session(asked) => Purpose::Session(SessionsAsked {
             factor: asked.factor,
@@ -507,6 +449,8 @@ fn left_of(record: &ChallengeRecord) -> ChallengeRecord {
         | Purpose::RemoveFactor { .. }
         | Purpose::RecoveryCodes
         | Purpose::ChangePassword
+        | Purpose::AdmitDevice { .. }
+        | Purpose::ShowFactors
         | Purpose::EnrolPasskey { .. }
         | Purpose::SsoTest { .. } => record.purpose.clone(),
     };

@@ -2,10 +2,7 @@
 //! sign which certificate authority it has reached. So nothing that a browser has had signed finishes such a login, and nothing that a
 //! program has had signed for a false authority, which may have passed on what this one has asked.
 
-use data_encoding::HEXLOWER;
 use sallyport_access::UserName;
-use sallyport_ca::CaKind;
-use sallyport_sal::custody::StoredKey;
 use sallyport_webauthn::{
     Assertion, AuthenticationChoice, Pending, Purpose as Ceremony, UserVerification, WebAuthnError, Who,
 };
@@ -19,8 +16,6 @@ use crate::authority::challenges::pages::Browser;
 use crate::authority::challenges::passkeys::Checked;
 use crate::authority::challenges::records::{LoginAsked, Purpose, Redirect};
 use crate::authority::factors::passkeys::refusal;
-use crate::authority::records::CaRecord;
-use crate::authority::storage::storage;
 
 /// Most accounts of this cluster on one key of which it gives the answers.
 const MOST_ASSERTIONS: usize = 16;
@@ -97,20 +92,6 @@ impl Challenges {
         finished.login.ok_or_else(|| Status::internal("a login that was proven has no certificates"))
     }
 
-    /// The pins of the certificate authorities by which programs know this cluster. In a rotation these are both: a host's certificate may
-    /// be of either.
-    async fn pins(&self, now: OffsetDateTime) -> Result<Vec<String>, Status> {
-        let stored = self.store.get::<CaRecord>(CaKind::Host.name(), now).await;
-        let stored = stored.map_err(|error| storage(&error))?;
-        let CaRecord(state) = stored.ok_or_else(|| Status::internal("there is no host CA"))?.value;
-        let keys = state.trusted().filter_map(|authority| authority.tls_key.as_ref());
-        let pin = |key: &StoredKey| {
-            let public = key.public_key().map_err(|error| Status::internal(error.to_string()))?;
-            Ok(format!("sha256:{}", HEXLOWER.encode(&public.spki_sha256())))
-        };
-        keys.map(pin).collect()
-    }
-
     /// Holds what a security key has signed against what was begun. The key says by a handle whose the passkey is, and not which: it is
     /// found among those of the user who is named, by their public keys. A name or a handle of no user is answered as a key that
     /// is not registered.
@@ -125,7 +106,7 @@ impl Challenges {
         let refused = |error| Checked { whose: None, outcome: Err(error) };
         let Ok(user) = UserName::new(user) else { return Ok(refused(WebAuthnError::UnknownCredential)) };
         let held = self.factors.held(&user, now).await?;
-        let pins = self.pins(now).await?;
+        let pins = self.accounts.pins();
         let read = |said: v1::KeyAssertion| {
             let v1::KeyAssertion { client_data_json, authenticator_data, signature, user_handle } = said;
             Assertion::new(&client_data_json, &authenticator_data, &signature, &user_handle)

@@ -164,6 +164,7 @@ impl Challenges {
             }
             Checked { whose, outcome } => {
                 let error = outcome.err().unwrap_or(WebAuthnError::UnknownCredential);
+                self.counter_on_record(whose.as_ref(), &error, now).await;
                 let whose = whose.map(|(user, _)| user.to_string()).unwrap_or_default();
                 let event = browser.event(Code::UserLoginFailed).user(whose).message(error.word());
                 let event = event.field("way", "passkey");
@@ -188,6 +189,7 @@ impl Challenges {
             factor: Some(UsedFactor::used(&factor.value, &after)),
             second_factor: authentication.user_verified,
             user_verified: authentication.user_verified,
+            said: None,
         };
         let _changing = self.identities.steady().await;
         let spends = vec![Factors::used(&name, &factor, &after)?];
@@ -281,9 +283,13 @@ impl Challenges {
             Redirect::Headless | Redirect::SecurityKey => (String::new(), None),
         };
         let event = means.on(browser.event(Code::ChallengeProven).user(user.name.as_str()));
+        let used = means.factor.clone();
         let next = Self::proven(&stored.value, &user.name, ProvenBy { means, user_revision, at: now, code });
         steps.push(Self::user_as_read(&user.name, user_revision));
         self.write(stored, &next, steps, now).await?;
+        if let Some(used) = used {
+            used.warn(&user.name);
+        }
         self.journal.record(vec![Self::named(event, stored)]).await?;
         Ok(v1::WebProven { redirect })
     }
@@ -326,6 +332,7 @@ mod tests {
     use super::*;
     use crate::authority::caller::Caller;
     use crate::config::{AuthenticationSection, WebauthnSection};
+    use crate::dialling::PeerInfo;
 
     #[tokio::test]
     async fn a_user_of_single_sign_on_is_told_the_way_where_the_passkey_was_used() {
@@ -342,7 +349,7 @@ mod tests {
         let authority = tests::authority(directory.path(), rules).await;
         let now = OffsetDateTime::now_utc();
         let challenges = &authority.services.api.factors.challenges;
-        let caller = Caller::Anonymous { address: ([192, 0, 2, 1], 7).into() };
+        let caller = Caller::Anonymous { from: PeerInfo::direct(([192, 0, 2, 1], 7).into()) };
         let ssh = SshKeyPair::generate(Suite::BalancedV1, "x").unwrap();
         let tls = TlsKey::generate(Suite::BalancedV1).unwrap();
         let (ssh_public_key, tls_public_key) = (ssh.public_line().to_owned(), tls.spki_der().to_vec());
@@ -367,7 +374,13 @@ mod tests {
         {
             let stored = challenges.at(&caller, &id, now).await.unwrap();
             let is_key = asked(&stored).unwrap().redirect == Redirect::SecurityKey;
-            let means = Means { way: Way::Passkey, factor: None, second_factor: true, user_verified: true };
+            let means = Means {
+                way: Way::Passkey,
+                factor: None,
+                second_factor: true,
+                user_verified: true,
+                said: None,
+            };
             let browser = Browser::none(&caller);
             let told = challenges.login_proven(&browser, &stored, (&user, 1), means, Vec::new(), now).await;
             let told = told.unwrap_err();

@@ -6,7 +6,7 @@ use sallyport_audit::{Code, Event};
 use sallyport_wire::{convert, v1};
 use tonic::Status;
 
-use crate::authority::caller::Caller;
+use crate::authority::caller::{Caller, TellingHost};
 use crate::authority::challenges::records::ChallengeRecord;
 
 /// A browser, as a proxy tells of it. The proxy's word for where it is counts for bounds and is on record as that.
@@ -19,13 +19,13 @@ pub(crate) struct Browser {
 impl Browser {
     /// # Errors
     /// The address is none.
-    pub(crate) fn at(address: &str, proxy: &str) -> Result<Self, Status> {
+    pub(crate) fn at(address: &str, proxy: TellingHost) -> Result<Self, Status> {
         let ip = address.parse::<IpAddr>().ok();
         let address = ip.map(|ip| SocketAddr::new(ip, 0)).or_else(|| address.parse::<SocketAddr>().ok());
         let address = address.ok_or_else(|| {
             Status::invalid_argument("the browser's address is no IP address, with or without a port")
         })?;
-        Ok(Self { caller: Caller::Behind { proxy: proxy.into(), address } })
+        Ok(Self { caller: Caller::Behind { proxy, address } })
     }
 
     /// No browser: a program that proves what it has begun itself.

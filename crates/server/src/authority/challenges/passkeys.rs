@@ -1,7 +1,7 @@
 //! Ceremonies of WebAuthn at pages: what a browser is asked, kept with the challenge, and what its answer is worth.
 
 use sallyport_access::UserName;
-use sallyport_store::Stored;
+use sallyport_store::{Stored, typed};
 use sallyport_webauthn::{
     Account, Authentication, AuthenticationResponse, Credential, Pending, Purpose as Ceremony,
     RegistrationResponse, UserHandle, WebAuthnError,
@@ -73,6 +73,26 @@ impl Challenges {
             None => Err(WebAuthnError::UnknownCredential),
         };
         Ok(Checked { whose, outcome })
+    }
+
+    /// Keeps with a passkey that it was refused for a sign count that did not grow, so that its user reads of it where the factors are
+    /// listed. The refusal itself is on record whether or not this can be written.
+    pub(super) async fn counter_on_record(
+        &self,
+        whose: Option<&(UserName, Stored<FactorRecord>)>,
+        error: &WebAuthnError,
+        now: OffsetDateTime,
+    ) {
+        let (Some((user, factor)), WebAuthnError::CounterBackwards { .. }) = (whose, error) else { return };
+        let next = FactorRecord { counter_went_back: Some(now), ..factor.value.clone() };
+        let key = FactorRecord::key(user, factor.value.id);
+        let written = match typed::update(&key, factor.revision, &next, None) {
+            Ok(step) => self.store.backend().transact(vec![step], now).await.map(drop),
+            Err(error) => Err(error),
+        };
+        if let Err(problem) = written {
+            tracing::warn!(%user, %problem, "that a passkey's sign count did not grow is not kept with the passkey");
+        }
     }
 
     /// Holds the answer of a new passkey against what was begun for a user.

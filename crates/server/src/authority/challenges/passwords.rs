@@ -14,8 +14,6 @@ use crate::authority::challenges::records::Purpose;
 use crate::authority::records::CredentialRecord;
 use crate::authority::storage::storage;
 
-const BARRED: &str = "too many failed logins from this address; try again in 15 minutes";
-
 impl Challenges {
     /// Changes the caller's password, and ends their other logins: a thief of the former password may have opened one. Gives how
     /// many ended.
@@ -29,9 +27,7 @@ impl Challenges {
         let (old, new) = (Zeroizing::new(request.old_password), Zeroizing::new(request.new_password));
         self.accounts.demand_passwords()?;
         // A thief of certificates guesses here as at a login, and is held up as there.
-        if caller.address().is_some_and(|address| self.guesses.is_barred(address, now)) {
-            return Err(Status::resource_exhausted(BARRED));
-        }
+        self.guesses.not_barred(caller, now)?;
         self.accounts.take_over_codes(&own.user, now).await?;
         if self.accounts.credential_of(&own.user, now).await?.password.is_none() {
             return Err(Status::failed_precondition(match self.by_single_sign_on(&own.user) {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use sallyport_access::{DeviceId, SessionFactor, SessionTarget, UserName};
+use sallyport_access::{DeviceId, HostId, SessionFactor, SessionTarget, UserName};
 use sallyport_store::Kind;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -83,6 +83,10 @@ pub(crate) enum Purpose {
     ChangePassword,
     /// To do what is dangerous to administer, for some minutes: what the login was last refused, where it was.
     Administer { asked: Option<String> },
+    /// To admit a trusted device that waits.
+    AdmitDevice { device: DeviceId },
+    /// To see one's factors at a page. Nothing is proven for it: each removal there has an approval of its own.
+    ShowFactors,
     /// To have sessions.
     Session(SessionsAsked),
     /// To register a passkey; that the user may is proven.
@@ -103,6 +107,8 @@ impl Purpose {
             Self::RecoveryCodes => "recovery-codes",
             Self::ChangePassword => "change-password",
             Self::Administer { .. } => "administer",
+            Self::AdmitDevice { .. } => "admit-device",
+            Self::ShowFactors => "show-factors",
             Self::Session(_) => "session",
             Self::EnrolPasskey { .. } => "enrol-passkey",
             Self::EnrolCodes { .. } => "enrol-codes",
@@ -119,6 +125,7 @@ impl Purpose {
                 | Self::RecoveryCodes
                 | Self::ChangePassword
                 | Self::Administer { .. }
+                | Self::AdmitDevice { .. }
                 | Self::Session(_)
         )
     }
@@ -197,6 +204,9 @@ pub(crate) struct LoginAsked {
     /// The trusted device that gave its word over these keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) device: Option<DeviceId>,
+    /// The proxy that relayed the call, whose word is where the program is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) relayed_by: Option<HostId>,
 }
 
 /// How the program learns that its login is proven.

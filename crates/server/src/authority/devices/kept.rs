@@ -146,6 +146,29 @@ impl Devices {
         Ok((record.device(), seen.map_err(|error| NotFrom::from(failed(error)))?))
     }
 
+    /// A device as a login of the user would come from it. Nothing is noted of it.
+    ///
+    /// # Errors
+    /// There is no such device, or no login of the user from it would be taken.
+    pub(crate) async fn would_be(
+        &self,
+        device: DeviceId,
+        user: &UserName,
+        now: OffsetDateTime,
+    ) -> Result<Device, Status> {
+        if self.one(device, now).await?.is_none() {
+            let text = format!("there is no device {device}; see: sallyport admin devices ls");
+            return Err(Status::not_found(text));
+        }
+        match self.admit(device, user, now).await {
+            Ok((device, _)) => Ok(device),
+            Err(not) => Err(Status::failed_precondition(format!(
+                "no login would come from it: {}",
+                not.status.message()
+            ))),
+        }
+    }
+
     pub(super) fn takes_file_keys(&self) -> bool {
         self.config.authentication.devices.allow_file_keys
     }

@@ -82,8 +82,13 @@ impl DeviceRecord {
         self.users.contains(user)
     }
 
-    pub(crate) fn shown(&self) -> v1::Device {
+    /// SHA-256 of its `SubjectPublicKeyInfo`, in hexadecimal.
+    pub(crate) fn key_sha256(&self) -> String {
         let key = data_encoding::BASE64.decode(self.public_key.as_bytes()).unwrap_or_default();
+        data_encoding::HEXLOWER.encode(&sallyport_sal::hash::sha256(&key))
+    }
+
+    pub(crate) fn shown(&self) -> v1::Device {
         v1::Device {
             id: self.id.to_string(),
             name: self.name.clone(),
@@ -96,7 +101,7 @@ impl DeviceRecord {
             enrolled_by: self.enrolled_by.to_string(),
             last_seen: self.last.as_ref().map(|last| convert::time_to_proto(last.at)),
             last_user: self.last.as_ref().map(|last| last.user.to_string()).unwrap_or_default(),
-            key: data_encoding::HEXLOWER.encode(&sallyport_sal::hash::sha256(&key)),
+            key: self.key_sha256(),
         }
     }
 }

@@ -242,28 +242,12 @@ impl Factors {
         removed(user.as_str(), &RecoveryRecord { codes: Vec::new(), made: now }).map_err(failed)
     }
 
-    /// The step that puts a factor in the place of what it was. What an operator should know of its use is in the log.
+    /// The step that puts a factor in the place of what it was.
     pub(crate) fn used(
         user: &UserName,
         before: &Stored<FactorRecord>,
         after: &FactorRecord,
     ) -> Result<Op, Status> {
-        let noticed = before.value.noticed(after);
-        if noticed.counter_went_back {
-            tracing::warn!(
-                %user,
-                factor = %after.name,
-                "the sign count of a passkey went back: a copy of it may be in use"
-            );
-        }
-        if let Some(backup) = noticed.backup_word() {
-            tracing::warn!(
-                %user,
-                factor = %after.name,
-                backup,
-                "whether a passkey is synced to other devices has changed"
-            );
-        }
         let key = FactorRecord::key(user, before.value.id);
         typed::update(&key, before.revision, after, None).map_err(failed)
     }
@@ -334,6 +318,7 @@ pub(crate) fn codes(
         name,
         created: now,
         last_used,
+        counter_went_back: None,
         secret: FactorSecret::Totp { sealed, last_step },
     }
 }
@@ -345,6 +330,7 @@ pub(crate) fn passkey(name: FactorName, credential: Credential, now: OffsetDateT
         name,
         created: now,
         last_used: None,
+        counter_went_back: None,
         secret: FactorSecret::Webauthn { credential },
     }
 }

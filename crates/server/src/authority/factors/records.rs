@@ -19,6 +19,9 @@ pub(crate) struct FactorRecord {
     pub(crate) created: OffsetDateTime,
     #[serde(with = "time::serde::rfc3339::option", default)]
     pub(crate) last_used: Option<OffsetDateTime>,
+    /// When the sign count of the passkey last did not grow, whether it was let in or refused: a copy of it may be in use.
+    #[serde(with = "time::serde::rfc3339::option", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) counter_went_back: Option<OffsetDateTime>,
     pub(crate) secret: FactorSecret,
 }
 
@@ -113,7 +116,12 @@ impl FactorRecord {
 
     /// It as it is once its passkey was used.
     pub(crate) fn after_use(&self, credential: Credential, now: OffsetDateTime) -> Self {
-        Self { last_used: Some(now), secret: FactorSecret::Webauthn { credential }, ..self.clone() }
+        let mut after =
+            Self { last_used: Some(now), secret: FactorSecret::Webauthn { credential }, ..self.clone() };
+        if self.noticed(&after).counter_went_back {
+            after.counter_went_back = Some(now);
+        }
+        after
     }
 
     /// What its use has shown, by what is on record of it before and after. The record keeps the higher sign count: one that stays where it was
@@ -216,8 +224,25 @@ mod tests {
             name: FactorName::new("laptop").unwrap(),
             created: OffsetDateTime::UNIX_EPOCH,
             last_used: None,
+            counter_went_back: None,
             secret: FactorSecret::Webauthn { credential },
         }
+    }
+
+    #[test]
+    fn a_passkey_keeps_when_its_count_last_did_not_grow() {
+        let first = OffsetDateTime::UNIX_EPOCH;
+        let (second, third) = (first + time::Duration::DAY, first + 2 * time::Duration::DAY);
+        let of = |count| passkey(count, false).credential().cloned().unwrap();
+        let used = passkey(7, false).after_use(of(8), first);
+        assert_eq!(used.counter_went_back, None);
+        let copied = used.after_use(of(8), second);
+        assert_eq!(copied.counter_went_back, Some(second));
+        assert_eq!(copied.after_use(of(9), third).counter_went_back, Some(second), "it stays on record");
+        let text = serde_json::to_string(&used).unwrap();
+        assert!(!text.contains("counter_went_back"), "{text}");
+        let read: FactorRecord = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.counter_went_back, None, "a record of an earlier release is read");
     }
 
     #[test]

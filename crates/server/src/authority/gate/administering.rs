@@ -131,7 +131,7 @@ impl Administering {
         let (identity, address) = match caller {
             Caller::LocalAdmin => return self.on_record(caller, Code::AdminActLocal, act).await,
             Caller::Anonymous { .. } | Caller::Behind { .. } => return Err(unauthenticated()),
-            Caller::Certified { identity, address } => (identity, address),
+            Caller::Certified { identity, from } => (identity, from.address),
         };
         let Principal::User { name, .. } = &identity.principal else {
             return Err(Status::permission_denied("hosts have no factors, and administer nothing"));
@@ -154,7 +154,8 @@ impl Administering {
             (false, AdminFactor::Required) => refusal(
                 Wanted::Enrol,
                 format!(
-                    "to {words} you prove a factor first (auth.authentication.admin_factor), and you have none; {}",
+                    "to {words} you prove a factor first (auth.authentication.admin_factor), and you have none; {}. On the \
+                     authority's machine sallyport admin --data-dir DIR asks for none",
                     how_to_enrol(self.by_single_sign_on(name))
                 ),
             ),
@@ -207,7 +208,7 @@ impl Administering {
         at: OffsetDateTime,
         now: OffsetDateTime,
     ) -> Result<OffsetDateTime, Status> {
-        let Caller::Certified { identity, address } = caller else { return Err(unauthenticated()) };
+        let Caller::Certified { identity, from } = caller else { return Err(unauthenticated()) };
         let Some(user) = identity.user() else {
             return Err(Status::permission_denied("hosts have no factors: this is for users"));
         };
@@ -218,7 +219,7 @@ impl Administering {
             ));
         }
         let password = self.means(user, now).await?.password();
-        let place = Place::of(address.ip());
+        let place = Place::of(from.address.ip());
         self.policy.proofs().keep(Proof { identity: identity.as_ref().clone(), place, factor, password, at });
         // A lock that came meanwhile has voided nothing yet that was not there.
         let cache = self.policy.cache();

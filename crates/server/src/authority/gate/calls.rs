@@ -71,16 +71,13 @@ impl Gate {
     pub(crate) fn within_bounds(&self, caller: &Caller) -> Result<(), Status> {
         let now = OffsetDateTime::now_utc();
         let admitted = match caller {
-            Caller::LocalAdmin => true,
-            Caller::Anonymous { address } | Caller::Behind { address, .. } => {
-                self.guesses.admits_call(address.ip(), None, now)
+            Caller::Certified { identity, .. } if host_id(identity).is_some() => {
+                self.guesses.admits_login(identity.login_id, now)
             }
-            Caller::Certified { identity, address } => match identity.principal {
-                Principal::User { .. } => {
-                    self.guesses.admits_call(address.ip(), Some(identity.login_id), now)
-                }
-                Principal::Host { .. } => self.guesses.admits_login(identity.login_id, now),
-            },
+            _ => {
+                let login = caller.identity().map(|identity| identity.login_id);
+                caller.seen().is_none_or(|from| self.guesses.admits_call(from, login, now))
+            }
         };
         if admitted { Ok(()) } else { Err(over_bounds()) }
     }

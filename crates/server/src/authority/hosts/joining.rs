@@ -84,14 +84,7 @@ impl Membership {
         request: &v1::JoinRequest,
         now: OffsetDateTime,
     ) -> Result<v1::HostCertificates, JoinRefusal> {
-        if let Some(address) = caller.address()
-            && self.guesses.is_barred(address, now)
-        {
-            return Err(refusal(
-                "too many attempts",
-                Status::resource_exhausted("too many failed attempts from this address; try again later"),
-            ));
-        }
+        self.guesses.not_barred(caller, now).map_err(|status| refusal("too many attempts", status))?;
         self.is_meant(&request.cluster).map_err(|status| refusal("another cluster", status))?;
         let role = host_role(&request.role).ok_or_else(|| {
             refusal(
@@ -124,9 +117,7 @@ impl Membership {
         let Spent { token, reserved, server } = match self.spend(request, &wanted, now).await {
             Ok(spent) => spent,
             Err(refusal) => {
-                if let Some(address) = caller.address() {
-                    self.guesses.note(address, now);
-                }
+                self.guesses.note(caller, now);
                 return Err(refusal);
             }
         };

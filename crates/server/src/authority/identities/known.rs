@@ -213,8 +213,8 @@ impl Identities {
     /// A caller with the rights of now, for one call.
     pub(crate) fn as_now(&self, caller: &Caller) -> Caller {
         match caller {
-            Caller::Certified { identity, address } => match self.current(identity) {
-                Ok(Cow::Owned(now)) => Caller::Certified { identity: Arc::new(now), address: *address },
+            Caller::Certified { identity, from } => match self.current(identity) {
+                Ok(Cow::Owned(now)) => Caller::Certified { identity: Arc::new(now), from: *from },
                 // A caller that was removed is refused when its certificate is checked.
                 Ok(Cow::Borrowed(_)) | Err(_) => caller.clone(),
             },

@@ -135,6 +135,8 @@ pub(crate) struct Ended {
     pub(crate) events: Vec<Event>,
     /// How many logins end.
     pub(crate) logins: usize,
+    /// How many devices are removed that had waited.
+    pub(crate) devices: usize,
 }
 
 impl Ended {
@@ -142,6 +144,7 @@ impl Ended {
         self.steps.extend(other.steps);
         self.events.extend(other.events);
         self.logins += other.logins;
+        self.devices += other.devices;
     }
 
     /// Adds its steps to those of a transaction that also removes what is the user's: a device that both remove is removed once.
@@ -298,6 +301,7 @@ impl Logins {
         let voided = voiding::waiting(&self.store, caller, which, why, now).await;
         let (steps, events) = voided.map_err(|error| storage(&error))?;
         ended.steps.extend(steps);
+        ended.devices += events.len();
         ended.events.extend(events);
         Ok(())
     }

@@ -134,10 +134,11 @@ impl Logins {
         info
     }
 
-    /// Ends logins of a user, in whose name they are: their certificates are locked, and what they have asked for is void. Gives how many.
+    /// Ends logins of a user, in whose name they are: their certificates are locked, and what they have asked for is void. Of a login that
+    /// has ended before, what it had asked for is void then. Gives what was done.
     ///
     /// # Errors
-    /// The user has no such login, or the state fails; the message says how many have ended by then.
+    /// The user has no such login and it had asked for nothing that waits, or the state fails; the message says how many have ended by then.
     pub(crate) async fn end_now(
         &self,
         caller: &Caller,
@@ -145,18 +146,18 @@ impl Logins {
         which: Which,
         message: &str,
         now: OffsetDateTime,
-    ) -> Result<u32, Status> {
+    ) -> Result<Done, Status> {
         // No device is asked for between the look for those that wait and the lock. Only what is the user's is read meanwhile.
         let _changing = self.identities.change().await;
-        let mut count = 0;
-        let ended = self.end_which(caller, user, which, (message, now), &mut count).await;
-        let refreshed = match count {
+        let mut done = Done::default();
+        let ended = self.end_which(caller, user, which, (message, now), &mut done).await;
+        let refreshed = match done.logins {
             0 => Ok(()),
             _ => self.policy.refresh_after("lock").await,
         };
         match ended.and(refreshed) {
-            Ok(()) => Ok(count),
-            Err(problem) => Err(after_ends(count, problem)),
+            Ok(()) => Ok(done),
+            Err(problem) => Err(after_ends(done.logins, problem)),
         }
     }
 
@@ -202,7 +203,7 @@ impl Logins {
         user: &UserName,
         which: Which,
         (message, now): (&str, OffsetDateTime),
-        count: &mut u32,
+        done: &mut Done,
     ) -> Result<(), Status> {
         let kept = match which {
             Which::One(id) => {
@@ -211,16 +212,23 @@ impl Logins {
                 let stored = self.store.get::<LoginRecord>(&name_of(user, id), now).await;
                 let Some(stored) = stored.map_err(|error| storage(&error))? else {
                     // A thief may have ended the login after it has asked for a device.
-                    return Err(match own {
-                        true => not_open(user, id, 0),
-                        false => not_open(user, id, self.void_from(caller, user, id, message, now).await?),
-                    });
+                    if !own {
+                        let mut voided = Ended::default();
+                        self.void(caller, (user, Waiting::From(&[id])), message, now, &mut voided).await?;
+                        self.take(caller, voided, (Vec::new(), None), now, done).await?;
+                    }
+                    return match done.devices {
+                        0 => Err(Status::not_found(format!(
+                            "{user} has no open login {id}; it has ended, or there was none"
+                        ))),
+                        _ => Ok(()),
+                    };
                 };
                 let asked = if own { Asked::Waits } else { Asked::Void };
                 let logins = [stored.value];
                 let ended = self.end_these(caller, (user, &logins), asked, message, now).await?;
                 let ending = logins.iter().map(|login| Ending::new(user, login, message)).collect();
-                return self.take(caller, ended, (ending, None), now, count).await;
+                return self.take(caller, ended, (ending, None), now, done).await;
             }
             Which::AllBut(kept) => kept,
         };
@@ -241,27 +249,11 @@ impl Logins {
             let mut ended = std::mem::take(&mut voided);
             ended.add(self.end_these(caller, (user, &logins), Asked::Waits, message, now).await?);
             let ending = logins.iter().map(|login| Ending::new(user, login, message)).collect();
-            self.take(caller, ended, (ending, None), now, count).await?;
+            self.take(caller, ended, (ending, None), now, done).await?;
             if after.is_none() {
                 return Ok(());
             }
         }
-    }
-
-    /// Removes the devices that wait to be admitted and that a login has asked for which has ended. Gives how many.
-    async fn void_from(
-        &self,
-        caller: &Caller,
-        user: &UserName,
-        login: Uuid,
-        why: &str,
-        now: OffsetDateTime,
-    ) -> Result<usize, Status> {
-        let mut voided = Ended::default();
-        self.void(caller, (user, Waiting::From(&[login])), why, now, &mut voided).await?;
-        let devices = voided.events.len();
-        self.take(caller, voided, (Vec::new(), None), now, &mut 0).await?;
-        Ok(devices)
     }
 
     /// Takes the steps that end logins. The caller has the policy read anew afterwards, once for all that end. The events say the cause where no
@@ -272,14 +264,15 @@ impl Logins {
         ended: Ended,
         (ending, cause): (Vec<Ending>, Option<&str>),
         now: OffsetDateTime,
-        count: &mut u32,
+        done: &mut Done,
     ) -> Result<(), Status> {
         if ended.steps.is_empty() {
             return Ok(());
         }
-        let done = self.store.backend().transact_urgent(ended.steps, now).await;
-        done.map_err(|error| storage(&error))?;
-        *count += u32::try_from(ending.len()).unwrap_or(u32::MAX);
+        let written = self.store.backend().transact_urgent(ended.steps, now).await;
+        written.map_err(|error| storage(&error))?;
+        done.logins += u32::try_from(ending.len()).unwrap_or(u32::MAX);
+        done.devices += u32::try_from(ended.devices).unwrap_or(u32::MAX);
         let mut events = Vec::new();
         for Ending { user, login_id, message } in ending {
             self.uses.forget(login_id, &user);
@@ -322,11 +315,11 @@ impl Logins {
             return Ok(());
         }
         let prefix = format!("{}/", LoginRecord::KIND);
-        let (mut after, mut count) = (None, 0);
+        let (mut after, mut done) = (None, Done::default());
         loop {
             let page = self.page(&prefix, after.take(), ENDED_AT_ONCE, now).await?;
             let Some(last) = page.last() else {
-                return if count > 0 { self.policy.refresh_after("lock").await } else { Ok(()) };
+                return if done.logins > 0 { self.policy.refresh_after("lock").await } else { Ok(()) };
             };
             after = Some(typed::key::<LoginRecord>(&last.name));
             let (mut ending, mut ended) = (Vec::new(), Ended::default());
@@ -348,7 +341,7 @@ impl Logins {
                     ended.add(self.end_these(&Caller::LocalAdmin, own, Asked::Waits, &message, now).await?);
                 }
             }
-            self.take(&Caller::LocalAdmin, ended, (ending, Some("idle")), now, &mut count).await?;
+            self.take(&Caller::LocalAdmin, ended, (ending, Some("idle")), now, &mut done).await?;
         }
     }
 
@@ -397,20 +390,25 @@ struct Ending {
     message: String,
 }
 
+/// What was done where logins were to end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Done {
+    /// How many logins have ended.
+    pub(crate) logins: u32,
+    /// How many devices were removed that had waited to be admitted.
+    pub(crate) devices: u32,
+}
+
+impl From<Done> for v1::EndLoginsResponse {
+    fn from(Done { logins, devices }: Done) -> Self {
+        Self { ended: logins, devices }
+    }
+}
+
 impl Ending {
     fn new(user: &UserName, login: &LoginRecord, message: &str) -> Self {
         Self { user: user.clone(), login_id: login.login_id, message: message.to_owned() }
     }
-}
-
-/// The answer where a login was to end that is not open, with how many of the devices that it had asked for were void for that.
-fn not_open(user: &UserName, id: Uuid, voided: usize) -> Status {
-    let removed = match voided {
-        0 => String::new(),
-        1 => "; the device that it had asked for was removed".to_owned(),
-        devices => format!("; the {devices} devices that it had asked for were removed"),
-    };
-    Status::not_found(format!("{user} has no open login {id}; it has ended, or there was none{removed}"))
 }
 
 /// A failure after some logins have ended: the answer says that they have.
@@ -449,6 +447,7 @@ mod tests {
     use crate::authority::identities::logins::open_login;
     use crate::authority::sso::tests::Site;
     use crate::authority::streams::Line;
+    use crate::dialling::PeerInfo;
 
     #[test]
     fn a_failure_after_logins_have_ended_says_that_they_have() {
@@ -476,7 +475,10 @@ mod tests {
         let by = |login_id| {
             let known = services.identities.user(&alice).unwrap();
             let identity = Identity { login_id, ..services.identities.identity_of(&known, now) };
-            Caller::Certified { identity: Arc::new(identity), address: ([192, 0, 2, 1], 7).into() }
+            Caller::Certified {
+                identity: Arc::new(identity),
+                from: PeerInfo::direct(([192, 0, 2, 1], 7).into()),
+            }
         };
         let (stolen, own) = (Uuid::new_v4(), Uuid::new_v4());
         let mut steps = Vec::new();
@@ -507,13 +509,13 @@ mod tests {
             found.into_iter().filter_map(|device| device.value.login).collect::<Vec<_>>()
         };
 
-        assert_eq!(logins.end_now(&by(stolen), &alice, Which::One(stolen), "", now).await.unwrap(), 1);
+        let done = logins.end_now(&by(stolen), &alice, Which::One(stolen), "", now).await.unwrap();
+        assert_eq!(done, Done { logins: 1, devices: 0 });
         assert_eq!(waiting().await.len(), 3, "its user may have logged out");
         let again = logins.end_now(&by(stolen), &alice, Which::One(stolen), "", now).await.unwrap_err();
         assert_eq!((again.code(), waiting().await.len()), (tonic::Code::NotFound, 3), "{again:?}");
-        let ended = logins.end_now(&by(own), &alice, Which::One(stolen), "", now).await.unwrap_err();
-        assert_eq!(ended.code(), tonic::Code::NotFound);
-        assert!(ended.message().ends_with("the 2 devices that it had asked for were removed"), "{ended:?}");
+        let ended = logins.end_now(&by(own), &alice, Which::One(stolen), "", now).await.unwrap();
+        assert_eq!(ended, Done { logins: 0, devices: 2 }, "it had ended, and what it had asked for is void");
         assert_eq!(waiting().await, [own]);
         // An administrator ends it as well, and nothing is left of it then.
         let gone =

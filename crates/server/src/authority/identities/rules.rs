@@ -2,13 +2,14 @@
 
 use std::net::IpAddr;
 
-use sallyport_access::{Identity, LoginAsked, UserName};
+use sallyport_access::{Device, Identity, LoginAsked, UserName};
 use sallyport_audit::Code;
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
 
-use crate::authority::accounts::admitting::asked;
+use crate::authority::accounts::admitting::{NOT_KNOWN, asked};
+use crate::authority::accounts::means::{Said, Way};
 use crate::authority::caller::{Caller, shown};
 use crate::authority::identities::logins::{LoginRecord, Logins, OpenedBy, name_of};
 use crate::authority::storage::storage;
@@ -44,10 +45,12 @@ impl Logins {
         Err(Status::permission_denied(denied.message))
     }
 
-    /// What the rules would come to for a login that is described.
+    /// What the rules would come to for a login that is described, from this device and with this word of a provider.
     pub(crate) fn test_rules(
         &self,
         request: &v1::TestLoginRulesRequest,
+        device: Option<Device>,
+        said: Option<&Said>,
     ) -> Result<v1::TestLoginRulesResponse, Status> {
         let name = UserName::new(request.user.as_str())
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
@@ -64,14 +67,24 @@ impl Logins {
         };
         let now = request.time.as_ref().and_then(convert::time_from_proto);
         let now = now.unwrap_or_else(OffsetDateTime::now_utc);
+        let single_sign_on = request.way == Way::SingleSignOn.word();
+        if said.is_some() && !single_sign_on {
+            return Err(Status::invalid_argument(format!(
+                "a login by {:?} goes by no connector; leave it out, or try the way {:?}",
+                shown(&request.way),
+                Way::SingleSignOn.word()
+            )));
+        }
         let asked = LoginAsked {
             way: &request.way,
             factor_kind: &request.factor_kind,
             second_factor: request.second_factor,
             user_verified: request.user_verified,
-            single_sign_on: request.way == "single sign-on",
+            single_sign_on,
             renewal: request.renewal,
-            ..asked(&user, None, address, None)
+            connector: said.map_or("", |said| said.connector.as_str()),
+            claims: single_sign_on.then(|| said.map_or(&NOT_KNOWN, |said| &said.claims)),
+            ..asked(&user, None, address, device)
         };
         let rules = std::sync::Arc::clone(&self.policy.cache().login_rules);
         let outcomes = rules.outcomes(&asked, now);

@@ -17,6 +17,7 @@ use crate::authority::devices::index;
 use crate::authority::devices::records::{DeviceRecord, DeviceState};
 use crate::authority::sso::tests::Site;
 use crate::authority::streams::Line;
+use crate::dialling::PeerInfo;
 
 fn local<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
@@ -130,7 +131,7 @@ async fn ten_thousand_logins_of_a_user_are_listed_in_pages_and_end_together() {
     let some = site.user("carol", "access").await;
     let ids = site.logins_of(&some, 1_200, now).await;
     let kept = Which::AllBut(Some(ids[7]));
-    assert_eq!(logins.end_now(&Caller::LocalAdmin, &some, kept, "", now).await.unwrap(), 1_199);
+    assert_eq!(logins.end_now(&Caller::LocalAdmin, &some, kept, "", now).await.unwrap().logins, 1_199);
     assert!(!site.ended(ids[7]) && site.ended(ids[0]) && site.ended(ids[1_199]) && !site.ended(other));
 }
 
@@ -216,15 +217,18 @@ async fn a_logout_keeps_what_it_asked_for_and_the_end_of_another_login_does_not(
             .identities
             .identity_of(&site.authority.services.identities.user(&alice).unwrap(), now)
     };
-    let own = Caller::Certified { identity: Arc::new(identity), address: ([192, 0, 2, 1], 7).into() };
-    assert_eq!(logins.end_now(&own, &alice, Which::One(ids[0]), "", now).await.unwrap(), 1);
+    let own = Caller::Certified {
+        identity: Arc::new(identity),
+        from: PeerInfo::direct(([192, 0, 2, 1], 7).into()),
+    };
+    assert_eq!(logins.end_now(&own, &alice, Which::One(ids[0]), "", now).await.unwrap().logins, 1);
     assert!(site.still_waits(&asked[0], now).await, "its user logged out");
-    assert_eq!(logins.end_now(&own, &alice, Which::One(ids[1]), "", now).await.unwrap(), 1);
+    assert_eq!(logins.end_now(&own, &alice, Which::One(ids[1]), "", now).await.unwrap().logins, 1);
     assert!(!site.still_waits(&asked[1], now).await && site.still_waits(&asked[2], now).await);
     // One that is not there any more ends nothing, and says so.
     let gone = logins.end_now(&own, &alice, Which::One(ids[1]), "", now).await.unwrap_err();
     assert_eq!(gone.code(), tonic::Code::NotFound);
-    assert_eq!(logins.end_now(&own, &alice, Which::AllBut(Some(ids[2])), "", now).await.unwrap(), 0);
+    assert_eq!(logins.end_now(&own, &alice, Which::AllBut(Some(ids[2])), "", now).await.unwrap().logins, 0);
     assert!(!site.still_waits(&asked[0], now).await && site.still_waits(&asked[2], now).await);
 }
 

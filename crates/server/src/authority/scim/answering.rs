@@ -13,7 +13,7 @@ use tracing::{debug, error};
 use super::directory::Directory;
 use super::provisioning::Provisioning;
 use crate::ServerError;
-use crate::authority::caller::{Caller, NOWHERE, shown};
+use crate::authority::caller::{Caller, NOWHERE, TellingHost, shown};
 use crate::authority::sso::records::ConnectorRecord;
 use crate::authority::storage::storage;
 
@@ -36,19 +36,19 @@ impl Provisioning {
     /// Answers a request of a SCIM client. What the client may read is in the answer; a failure of ours is the call's.
     pub(crate) async fn answer(
         &self,
-        proxy: &str,
+        proxy: TellingHost,
         request: v1::ScimRequest,
     ) -> Result<v1::ScimAnswer, Status> {
         let now = OffsetDateTime::now_utc();
         // The proxy's word for where the client is. What comes with a good token is not held to it: clients of many clusters come
         // from the addresses of one provider, and another's failures do not keep ours from saying who has left.
         let address: SocketAddr = request.client_addr.parse().unwrap_or(NOWHERE);
-        let client = Caller::Behind { proxy: proxy.into(), address };
+        let client = Caller::Behind { proxy, address };
         let Some(connector) = self.connector_of(&request.token, now).await? else {
             if self.gate.within_bounds(&client).is_err() {
                 return Ok(answered(Response::refused(ScimError::Busy)));
             }
-            self.guesses.note(address.ip(), now);
+            self.guesses.note(&client, now);
             // A secret where the connector's name belongs is none to put on record: the name of one that there is.
             let said = request.token.split_once(':').and_then(|(said, _)| ResourceName::new(said).ok());
             let said = match said {

@@ -16,14 +16,21 @@ use uuid::Uuid;
 
 use super::directory::Directory;
 use super::provisioning::Provisioning;
-use crate::authority::caller::{Caller, NOWHERE};
+use crate::authority::caller::{Caller, NOWHERE, TellingHost};
 use crate::authority::identities::logins::open_login;
 use crate::authority::sso::connector::Connector;
 use crate::authority::sso::tests::Site;
 use crate::authority::storage::Write;
 use crate::authority::streams::Line;
+use crate::dialling::PeerInfo;
+use crate::places::Seen;
 
-const CLIENT: Caller = Caller::Anonymous { address: NOWHERE };
+/// The proxy that hands requests on.
+fn told_by() -> TellingHost {
+    TellingHost { id: "00000000-0000-0000-0000-000000000007".parse().unwrap(), name: "proxy-1".into() }
+}
+
+const CLIENT: Caller = Caller::Anonymous { from: PeerInfo::direct(NOWHERE) };
 const GROUP: &str = "urn:ietf:params:scim:schemas:core:2.0:Group";
 const USER: &str = "urn:ietf:params:scim:schemas:core:2.0:User";
 
@@ -60,7 +67,7 @@ impl Site {
             body: body.to_string().into_bytes().into(),
             client_addr: "192.0.2.7:4711".to_owned(),
         };
-        let answer = self.provisioning().answer("proxy-1", request).await.unwrap();
+        let answer = self.provisioning().answer(told_by(), request).await.unwrap();
         (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
     }
 
@@ -265,7 +272,7 @@ async fn nothing_of_a_client_outlives_its_connector() {
 async fn a_stranger_is_bounded_and_a_good_token_is_not_kept_out_by_one() {
     let site = Site::new().await;
     let token = site.token("corp").await.token;
-    let strangers = "192.0.2.7".parse().unwrap();
+    let strangers = Seen { address: "192.0.2.7".parse().unwrap(), told_by: Some(told_by().id) };
     let mut last = 0;
     // Twice, since a minute may end meanwhile.
     for _ in 0..2 {

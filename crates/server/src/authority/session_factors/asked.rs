@@ -14,7 +14,7 @@ use tonic::Status;
 use crate::authority::accounts::login::Accounts;
 use crate::authority::accounts::turns::Turns;
 use crate::authority::audit::journal::Journal;
-use crate::authority::caller::{Caller, host_name};
+use crate::authority::caller::{Caller, TellingHost, host_name};
 use crate::authority::challenges::changes::Own;
 use crate::authority::challenges::kept::{Asking, Challenges};
 use crate::authority::challenges::records::{ChallengeRecord, NamedTarget, Purpose, SessionsAsked, State};
@@ -74,11 +74,9 @@ impl Asker<'_> {
     /// Whose wrong guesses they are: of what a proxy asks those of where its client is, so that no one client has its proxy barred, and with
     /// it all others.
     pub(crate) fn guesser(&self) -> Caller {
-        match &self.proxy {
-            Some(proxy) => {
-                Caller::Behind { proxy: proxy.as_str().into(), address: SocketAddr::new(self.address, 0) }
-            }
-            None => self.caller.clone(),
+        match (&self.proxy, self.caller.identity().map(TellingHost::of)) {
+            (Some(_), Some(Ok(proxy))) => Caller::Behind { proxy, address: SocketAddr::new(self.address, 0) },
+            _ => self.caller.clone(),
         }
     }
 
@@ -367,10 +365,7 @@ impl SessionFactors {
             [only] if !needed.all => event.node(only.name.as_str()),
             _ => event,
         };
-        let mut opened = self.challenges.opened(purpose, asking, now)?;
-        let begun = self.store.backend().transact(vec![opened.step.clone()], now).await;
-        begun.map_err(|error| storage(&error))?;
-        opened.place.stands();
+        let opened = self.challenges.open(purpose, asking, now).await?;
         self.journal.note_caused(asker.caller, event, own.user.as_str()).await?;
         let open = Open { id: opened.id, code, expires: opened.expires };
         self.pending.put(tuple.clone(), open.clone(), now);

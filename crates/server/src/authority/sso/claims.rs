@@ -273,7 +273,7 @@ impl Given {
 }
 
 /// Whether the provider has said that a second factor was used.
-fn second_factor(connector: &Connector, claims: &Claims) -> bool {
+pub(super) fn second_factor(connector: &Connector, claims: &Claims) -> bool {
     connector.provider_checks_second_factor
         || amr(claims).iter().any(|method| connector.second_factors.iter().any(|one| one == method))
 }
@@ -350,7 +350,7 @@ impl Verdict {
 }
 
 fn told_all(mapped: &Mapped, unknown_roles: &[String]) -> String {
-    let rules = mapped.trace.iter().filter(|step| step.rule.is_some());
+    let rules = mapped.trace.iter().filter(|step| step.named.is_none());
     let mut lines: Vec<String> = rules.map(told).collect();
     if !unknown_roles.is_empty() {
         lines.push(format!("there are no roles {}", unknown_roles.join(", ")));
@@ -366,11 +366,15 @@ fn told_all(mapped: &Mapped, unknown_roles: &[String]) -> String {
 /// One line of the trace, for people.
 pub(crate) fn told(step: &Step) -> String {
     let of = match (step.rule, &step.named) {
-        (Some(rule), _) => format!("rule {rule} ({})", step.from),
+        (Some(rule), None) => format!("rule {rule} ({})", step.from),
+        (Some(rule), Some(name)) => format!("trait {name} rule {rule} ({})", step.from),
         (None, Some(name)) => format!("trait {name} ({})", step.from),
         (None, None) => step.from.clone(),
     };
     let came = match &step.outcome {
+        Outcome::Hit { matched, gave } if gave.is_empty() => {
+            format!("{} gives nothing: no template of it has all of its claims", listed(matched))
+        }
         Outcome::Hit { matched, gave } if matched.is_empty() => format!("gives {}", listed(gave)),
         Outcome::Hit { matched, gave } => format!("{} gives {}", listed(matched), listed(gave)),
         Outcome::Missing { claim } => format!("there is no claim {claim}"),

@@ -5,9 +5,10 @@ use sallyport_wire::v1;
 use time::OffsetDateTime;
 use tonic::Status;
 
-use super::claims::check_second_factor;
+use super::claims::{check_second_factor, second_factor};
 use super::flow::{Answer, Taken};
 use super::pages::{SsoPages, button};
+use crate::authority::accounts::means::{Means, Way};
 use crate::authority::challenges::pages::Browser;
 use crate::authority::challenges::records::ChallengeRecord;
 
@@ -28,7 +29,7 @@ impl SsoPages {
     }
 
     /// Takes the word of a provider for who has signed in again, and where the cluster requires a second factor, that there was one. The roles
-    /// and traits that it gives do not count, and no login rule is asked: the login stands as it was opened.
+    /// and traits that it gives do not count. The login rules are asked as at a login: what they would not let in gives no factor.
     pub(super) async fn finish_again(
         &self,
         browser: &Browser,
@@ -48,8 +49,16 @@ impl SsoPages {
         });
         match said {
             Ok(said) => {
-                let (issuer, subject) = (&said.identity.issuer, &said.identity.subject);
-                self.challenges.signed_in_again(browser, stored, issuer, subject, now).await
+                let connector = remote.connector();
+                let by = Means {
+                    way: Way::SingleSignOn,
+                    factor: None,
+                    second_factor: second_factor(connector, &said),
+                    user_verified: false,
+                    said: Some(self.connectors.said_again(connector, &said, now).await),
+                };
+                let who = (said.identity.issuer.as_str(), said.identity.subject.as_str());
+                self.challenges.signed_in_again(browser, stored, who, by, now).await
             }
             Err(failure) => Err(self.refused(browser, stored, &name, failure, now).await?),
         }

@@ -203,6 +203,8 @@ impl Connectors {
             return Err(SsoError::Refused { error, description: text(&answer.error_description) }.into());
         }
         let credential = self.credential(connector, now).await?;
+        // A login rule may look at what the ID token does not have.
+        let everything = everything || self.policy.cache().login_rules.reads().is_any();
         let said =
             remote.claims(&answer.code, &answered, &redirect_url, &credential, everything, now).await?;
         if anew {

@@ -26,6 +26,7 @@ mod reconsidering;
 pub(crate) mod records;
 mod refreshing;
 mod result;
+mod ruled;
 mod settings;
 mod testing;
 #[cfg(test)]

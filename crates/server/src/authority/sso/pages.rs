@@ -192,7 +192,7 @@ impl SsoPages {
             Err(failure) => return Err(self.refused(browser, stored, &name, failure, now).await?),
         };
         let admitted = self.connectors.admit(&browser.caller, connector, &said, now).await;
-        let (Admitted { user, origin, second_factor }, verdict) = match admitted {
+        let (Admitted { user, origin, second_factor, said: ruled }, verdict) = match admitted {
             Ok(admitted) => admitted,
             Err(failure) => {
                 self.connectors.lapse(&browser.caller, &said, &failure, now).await?;
@@ -220,7 +220,13 @@ impl SsoPages {
         if record.value.origin.as_ref() != Some(&origin) {
             return Err(over());
         }
-        let means = Means { way: Way::SingleSignOn, factor: None, second_factor, user_verified: false };
+        let means = Means {
+            way: Way::SingleSignOn,
+            factor: None,
+            second_factor,
+            user_verified: false,
+            said: Some(ruled),
+        };
         let who = (&record.value, record.revision);
         let until = stored.value.expires + GRANT_SLACK;
         let grant = self.connectors.grant_of(connector, &stored.name, &said, until, now)?;

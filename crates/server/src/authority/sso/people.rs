@@ -12,6 +12,7 @@ use super::connectors::Connectors;
 use super::error::{NoUserName, SsoError};
 use super::failure::{Failure, state};
 use super::records::{SessionRecord, session_key};
+use crate::authority::accounts::means::Said;
 use crate::authority::caller::Caller;
 use crate::authority::identities::origins::{NameRecord, PersonRecord, person_key};
 use crate::authority::records::{Origin, UserRecord};
@@ -31,6 +32,8 @@ pub(crate) struct Admitted {
     /// Who the user is, as it was admitted.
     pub(crate) origin: Origin,
     pub(crate) second_factor: bool,
+    /// What the provider and the connector's SCIM client said, as login rules see it.
+    pub(crate) said: Said,
 }
 
 /// The name that a person has or would get.
@@ -224,7 +227,8 @@ impl Connectors {
         if !events.is_empty() {
             self.journal.record(events).await.map_err(Failure::State)?;
         }
-        Ok((Admitted { user: name, origin, second_factor: verdict.second_factor }, verdict))
+        let said = claims.ruled(connector, None);
+        Ok((Admitted { user: name, origin, second_factor: verdict.second_factor, said }, verdict))
     }
 }
 

@@ -28,6 +28,7 @@ use crate::authority::caller::{Caller, NOWHERE};
 use crate::authority::identities::grants::{GrantRecord, RefreshRecord, ended};
 use crate::authority::identities::logins::{Asked, LoginRecord};
 use crate::authority::storage::{PAGE, every, storage};
+use crate::dialling::PeerInfo;
 
 /// How often it is looked who is due, at most; where looking takes long, it is done so much more rarely.
 const LOOK: Duration = Duration::from_secs(1);
@@ -43,7 +44,7 @@ const AGAIN: Duration = Duration::from_secs(30);
 const OVER: [&str; 5] =
     ["invalid_grant", "access_denied", "interaction_required", "login_required", "consent_required"];
 
-const SELF: Caller = Caller::Anonymous { address: NOWHERE };
+const SELF: Caller = Caller::Anonymous { from: PeerInfo::direct(NOWHERE) };
 
 /// The places of each connector.
 type Places = BTreeMap<String, Arc<Semaphore>>;

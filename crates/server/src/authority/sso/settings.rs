@@ -7,14 +7,18 @@ use std::time::Duration;
 use sallyport_access::text::check;
 use sallyport_access::yaml::{Problems, Section, Tree};
 use sallyport_access::{ResourceName, RoleName};
-use sallyport_oidc::{Mapping, Path, Pattern, Rule, Template, discovery_url};
+use sallyport_oidc::{
+    Expression, Mapping, Path, Pattern, Rule, Template, TraitRule, TraitSource, discovery_url,
+};
+use serde_saphyr::Spanned;
 
 use super::connector::{CALLBACK_PATH, Refresh, callback_path};
 use crate::config::{Endpoint, HostPort};
 
 const METADATA: &[&str] = &["name", "description", "revision"];
 const MAPPING: &[&str] = &["roles", "traits"];
-const RULE: &[&str] = &["claim", "value", "roles"];
+const RULE: &[&str] = &["claim", "value", "matches", "roles"];
+const TRAIT_RULE: &[&str] = &["claim", "value", "matches", "values"];
 const REFRESH: &[&str] = &["grace", "interval"];
 const LIFETIMES: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(30 * 86_400));
 const LIFETIME: Duration = Duration::from_secs(12 * 3600);
@@ -216,13 +220,8 @@ pub(super) fn mapping(spec: &Section<'_>, problems: &mut Problems) -> Mapping {
 }
 
 fn rule(section: &Section<'_>, problems: &mut Problems) -> Option<Rule> {
-    needed(section, "claim", "write the path of a claim, such as groups or realm_access.roles", problems);
     needed(section, "roles", "write roles: [ROLE]", problems);
-    let claim =
-        section.parsed("claim", "write a path such as groups or realm_access.roles", problems, Path::parse);
-    let value = section.parsed("value", "write a text, with * for any characters", problems, |text| {
-        if text.len() <= TEXT_BYTES { Ok(Pattern::new(text)) } else { Err("is too long") }
-    });
+    let wanted = wanted(section, problems);
     let roles = section.several("roles", "write names of roles", problems, |text| {
         let template = Template::parse(text).map_err(|error| error.to_string())?;
         if template.begins_with_claim() {
@@ -237,11 +236,26 @@ fn rule(section: &Section<'_>, problems: &mut Problems) -> Option<Rule> {
         Ok::<_, String>(template)
     });
     let roles = bounded(section, "roles", roles, ITEMS, problems);
-    Some(Rule { claim: claim?, value: value.unwrap_or_else(|| Pattern::new("*")), roles })
+    let (claim, value, matches) = wanted?;
+    Some(Rule { claim, value, matches, roles })
 }
 
-fn traits(section: &Section<'_>, problems: &mut Problems) -> BTreeMap<String, Vec<Template>> {
-    let fix = "write NAME: [TEMPLATE] below it, such as logins: ['{{claims.unix_name}}']";
+/// Where a rule looks, and for what.
+fn wanted(section: &Section<'_>, problems: &mut Problems) -> Option<(Path, Pattern, Option<Expression>)> {
+    needed(section, "claim", "write the path of a claim, such as groups or realm_access.roles", problems);
+    let claim =
+        section.parsed("claim", "write a path such as groups or realm_access.roles", problems, Path::parse);
+    let value = section.parsed("value", "write a text, with * for any characters", problems, |text| {
+        if text.len() <= TEXT_BYTES { Ok(Pattern::new(text)) } else { Err("is too long") }
+    });
+    let fix = "write a regular expression of at most 512 bytes, such as 'ops-(eu|us)'; it has to match the whole value";
+    let matches = section.parsed("matches", fix, problems, Expression::parse);
+    Some((claim?, value.unwrap_or_default(), matches))
+}
+
+fn traits(section: &Section<'_>, problems: &mut Problems) -> BTreeMap<String, Vec<TraitSource>> {
+    let fix = "write NAME: [TEMPLATE] below it, such as logins: ['{{claims.unix_name}}'], or NAME: [{claim: groups, value: 'ops-*', \
+               values: [VALUE]}]";
     let Some(value) = section.present("traits") else { return BTreeMap::new() };
     let path = section.name("traits");
     let Tree::Map(entries) = &value.value else {
@@ -255,8 +269,54 @@ fn traits(section: &Section<'_>, problems: &mut Problems) -> BTreeMap<String, Ve
         if let Err(hidden) = check("the name of a trait", name) {
             problems.push(traits.place(name), &traits.name(name), hidden.to_string(), fix);
         }
-        let templates = traits.several(name, fix, problems, Template::parse);
-        found.insert(name.to_owned(), bounded(&traits, name, templates, ITEMS, problems));
+        let path = traits.name(name);
+        let sources = match traits.present(name).map(|value| (&value.value, value)) {
+            None => Vec::new(),
+            Some((Tree::List(items), _)) => {
+                let items = items.iter().enumerate();
+                let sources = items.filter_map(|(at, item)| {
+                    let indexed = format!("{path}[{at}]");
+                    source(
+                        item,
+                        if matches!(item.value, Tree::Map(_)) { &indexed } else { &path },
+                        fix,
+                        problems,
+                    )
+                });
+                sources.collect()
+            }
+            Some((_, one)) => source(one, &path, fix, problems).into_iter().collect(),
+        };
+        found.insert(name.to_owned(), bounded(&traits, name, sources, ITEMS, problems));
     }
     found
+}
+
+/// What values of a trait come from: a template, or a rule.
+fn source(value: &Spanned<Tree>, path: &str, fix: &str, problems: &mut Problems) -> Option<TraitSource> {
+    if let Some(text) = value.value.scalar() {
+        return match Template::parse(&text) {
+            Ok(template) => Some(TraitSource::Template(template)),
+            Err(error) => {
+                problems.push(value.referenced, path, format!("{text:?}: {error}"), fix);
+                None
+            }
+        };
+    }
+    if !matches!(value.value, Tree::Map(_)) {
+        let message = format!("expected a template or a rule, got {}", value.value.kind());
+        problems.push(value.referenced, path, message, fix);
+        return None;
+    }
+    let section = Section::read(value, path, TRAIT_RULE, problems)?;
+    let wanted = wanted(&section, problems);
+    let fix = "write values: [VALUE], or leave it out for the claim's own values";
+    let values = section.several("values", fix, problems, Template::parse);
+    let is_empty = matches!(section.present("values").map(|values| &values.value), Some(Tree::List(items)) if items.is_empty());
+    if is_empty {
+        problems.push(section.place("values"), &section.name("values"), "gives no value", fix);
+    }
+    let values = bounded(&section, "values", values, ITEMS, problems);
+    let (claim, value, matches) = wanted?;
+    Some(TraitSource::Rule(TraitRule { claim, value, matches, values }))
 }

@@ -11,7 +11,6 @@ use crate::authority::caller::{Caller, NOWHERE, host_name};
 use crate::authority::challenges::kept::{Asking, Challenges};
 use crate::authority::challenges::records::{Purpose, State};
 use crate::authority::secrets::hash_of;
-use crate::authority::storage::storage;
 
 impl SsoPages {
     /// Opens a challenge in which a connector is tried. It takes every right, as writing it does.
@@ -37,10 +36,7 @@ impl SsoPages {
             .field("purpose", "sso-test")
             .field("connector", connector.name.to_string());
         let purpose = Purpose::SsoTest { yaml: connector.to_yaml(), result: None };
-        let mut opened = self.challenges.opened(purpose, asking, now)?;
-        let begun = self.connectors.store.backend().transact(vec![opened.step.clone()], now).await;
-        begun.map_err(|error| storage(&error))?;
-        opened.place.stands();
+        let opened = self.challenges.open(purpose, asking, now).await?;
         self.connectors.journal.record(vec![event]).await?;
         let redirect_url = connector.redirect_url("", &self.connectors.config.public_addr);
         Ok(v1::BeginSsoTestResponse {

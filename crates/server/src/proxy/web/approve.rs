@@ -37,6 +37,8 @@ struct Description {
 struct Detail {
     label: String,
     value: String,
+    /// A machine says so of itself.
+    said: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -54,8 +56,8 @@ async fn describe<S: Channel>(
 ) -> Result<Description, Refused> {
     let approval = heard(authority.describe_approval(asked.of(address)).await)?;
     let methods = approval.methods.unwrap_or_default();
-    let details =
-        approval.details.into_iter().map(|detail| Detail { label: detail.label, value: detail.value });
+    let details = approval.details.into_iter();
+    let details = details.map(|v1::WebDetail { label, value, said }| Detail { label, value, said });
     Ok(Description {
         cluster: approval.cluster,
         user: approval.user,

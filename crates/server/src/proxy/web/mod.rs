@@ -7,6 +7,7 @@ mod answer;
 mod approve;
 mod calls;
 mod enrol;
+mod factors;
 mod fields;
 mod files;
 mod invite;
@@ -40,6 +41,7 @@ pub(super) fn routes(
 }
 
 fn calls<S: calls::Channel>(calls: Calls<S>) -> Routes {
-    let browser = login::routes::<S>(&calls).and(approve::routes::<S>(&calls));
+    let browser =
+        login::routes::<S>(&calls).and(approve::routes::<S>(&calls)).and(factors::routes::<S>(&calls));
     browser.and(sso::routes::<S>(&calls)).and(enrol::routes::<S>(&calls)).and(invite::routes::<S>(&calls))
 }

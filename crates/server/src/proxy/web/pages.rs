@@ -22,7 +22,7 @@ struct Pages {
     address: Arc<str>,
 }
 
-/// `/`, `/login`, `/web/sso/callback` and those below it, `/approve`, `/enrol` and `/invite/{token}`.
+/// `/`, `/login`, `/web/sso/callback` and those below it, `/approve`, `/factors`, `/enrol` and `/invite/{token}`.
 pub(super) fn routes(view: Arc<ClusterCache>, address: &str) -> Routes {
     let pages = Pages { view, address: Arc::from(address) };
     Routes::default()
@@ -31,6 +31,7 @@ pub(super) fn routes(view: Arc<ClusterCache>, address: &str) -> Routes {
         .page("/web/sso/callback", get(login).with_state(pages.clone()))
         .page("/web/sso/callback/{connector}", get(login).with_state(pages.clone()))
         .page("/approve", get(approve).with_state(pages.clone()))
+        .page("/factors", get(factors).with_state(pages.clone()))
         .page("/enrol", get(enrol).with_state(pages.clone()))
         .page("/invite/{token}", get(invite).with_state(pages))
 }
@@ -123,6 +124,15 @@ async fn approve(State(pages): State<Pages>) -> Html<String> {
         title: "Confirm a request".to_owned(),
         body: "<p>This page needs JavaScript, by which a browser uses passkeys. Switch it on for this address and load the \
                page again. Nothing is approved until then, and the request expires by itself.</p>"
+            .to_owned(),
+    })
+}
+
+async fn factors(State(pages): State<Pages>) -> Html<String> {
+    pages.page(&Plain {
+        title: "Your factors".to_owned(),
+        body: "<p>This page needs JavaScript. Switch it on for this address and load the page again, or use the \
+               terminal:</p>\n<pre><code>sallyport mfa ls\nsallyport mfa rm NAME</code></pre>"
             .to_owned(),
     })
 }

@@ -194,11 +194,11 @@ async fn from(cluster: &Cluster, pin: &str, address: &str) -> LoginClient<Channe
 }
 
 /// A connection to the authority as the proxy hands it on, from an address of the caller's choice.
-async fn channel_from(cluster: &Cluster, config: ClientConfig, address: &str) -> Channel {
+pub(super) async fn channel_from(cluster: &Cluster, config: ClientConfig, address: &str) -> Channel {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let authority = cluster.running.authority().unwrap().clone();
     let address = SocketAddr::new(address.parse().unwrap(), 40_000);
-    tokio::spawn(async move { authority.serve(far, PeerInfo { address }).await });
+    tokio::spawn(async move { authority.serve(far, PeerInfo::direct(address)).await });
     let server = sallyport_ca::server_name(HostRole::Auth, &support::cluster());
     let server = ServerName::try_from(server).unwrap();
     let stream = TlsConnector::from(std::sync::Arc::new(config)).connect(server, near).await.unwrap();
@@ -235,7 +235,7 @@ async fn guesses_from_a_network_of_ipv6_are_guesses_from_one_place() {
     assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
 }
 
-fn attempt(user: &str) -> v1::LoginRequest {
+pub(super) fn attempt(user: &str) -> v1::LoginRequest {
     v1::LoginRequest {
         user: user.to_owned(),
         password: "a wrong password".to_owned(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-use sallyport_server::config::AdminFactor;
+use sallyport_server::config::{AdminFactor, AuthenticationSection};
 use sallyport_wire::acts::{self, Weight};
 use sallyport_wire::admin_factor::Wanted;
 use sallyport_wire::v1::admin_client::AdminClient;
@@ -21,7 +21,7 @@ async fn create(admin: &mut AdminClient<Channel>, yaml: String, replace: bool) -
 }
 
 /// A user who may do everything with everything, with a password and no factor.
-async fn administrator(bench: &Bench<'_>, name: &str) -> User {
+pub(super) async fn administrator(bench: &Bench<'_>, name: &str) -> User {
     let mut local = bench.cluster.admin().await;
     let yaml = format!(
         "kind: role\nversion: v1\nmetadata: {{name: {name}-role}}\nspec:\n  allow:\n    logins: [root]\n    rules:\n      \
@@ -346,6 +346,43 @@ async fn an_administrator_without_a_factor_is_told_of_and_a_thief_adds_none() {
         prove(root.authority().await, Proof::Otp(next_code(&secret))).await.unwrap();
         add_user(&mut admin, "carol").await.unwrap();
     }
+}
+
+/// The default, where the configuration says nothing of it: an administrator proves a factor, or comes by the authority's own socket.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_is_configured_with_nothing_lets_no_administrator_change_anything_without_a_factor() {
+    let cluster = cluster_with(|config| {
+        let default = AuthenticationSection::default().admin_factor;
+        config.auth.as_mut().unwrap().authentication.admin_factor = default;
+    })
+    .await;
+    let bench = Bench::at(&cluster).await;
+    let root = administrator(&bench, "root").await;
+    let mut admin = admin_of(&root).await;
+    let role = || document("role", "dev", "{allow: {logins: [dev]}}");
+    for refused in [
+        add_user(&mut admin, "bob").await,
+        create(&mut admin, role(), false).await,
+        admin.reset_user(v1::ResetUserRequest { name: "root".to_owned() }).await.map(drop),
+        admin.create_token(v1::CreateTokenRequest::default()).await.map(drop),
+    ] {
+        let refused = refused.expect_err("a factor is demanded");
+        assert_eq!(Wanted::of(&refused), Some(Wanted::Enrol), "{refused:?}");
+        for way in ["sallyport mfa add NAME", "sallyport admin --data-dir DIR"] {
+            assert!(refused.message().contains(way), "{refused:?}");
+        }
+    }
+    // What is read, and what cannot wait, takes none.
+    let listed = v1::ListResourcesRequest { kind: "user".to_owned(), ..Default::default() };
+    assert_eq!(admin.list_resources(listed).await.unwrap().into_inner().resources.len(), 1);
+    create(&mut admin, document("lock", "stop", "{target: {user: mallory}}"), false).await.unwrap();
+    // The socket asks for none.
+    add_user(&mut cluster.admin().await, "bob").await.unwrap();
+    // With a factor the administrator goes on.
+    let secret = bench.add_codes(&root, "phone", Proof::Password(PASSWORD.to_owned())).await.unwrap();
+    is_demanded(create(&mut admin, role(), false).await);
+    prove(root.authority().await, Proof::Otp(next_code(&secret))).await.unwrap();
+    create(&mut admin, role(), false).await.unwrap();
 }
 
 /// Nobody locks a cluster out: the authority's own socket asks for no factor, and what comes by it is an event of its own.

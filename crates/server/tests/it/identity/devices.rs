@@ -1,5 +1,7 @@
 //! Trusted devices: enrolled, proven at logins, demanded by roles, and taken away. The test is the program on the device.
 
+mod admitted;
+mod ruled;
 mod voided;
 
 use sallyport_access::{Device, DeviceCustody, DeviceId, UserName};
@@ -15,7 +17,7 @@ use tonic::Code;
 use super::*;
 use crate::support::{CLUSTER, admin_channel, is, node_section, os_login};
 
-fn file_keys(config: &mut Config) {
+pub(super) fn file_keys(config: &mut Config) {
     config.auth.as_mut().unwrap().authentication.devices = DevicesSection { allow_file_keys: true };
 }
 
@@ -60,7 +62,7 @@ pub(crate) async fn challenge(login: &mut LoginClient<Channel>) -> Vec<u8> {
 }
 
 impl Machine {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { key: MemoryKey::generate(DEVICE_KEY).unwrap(), id: String::new() }
     }
 
@@ -112,7 +114,7 @@ impl Machine {
     }
 
     /// A login from this machine.
-    async fn log_in(&self, bench: &Bench<'_>, user: &User) -> Result<User, Status> {
+    pub(super) async fn log_in(&self, bench: &Bench<'_>, user: &User) -> Result<User, Status> {
         let (mut login, asked) = (bench.login().await, Asked::new());
         let word = self.word(&asked, &challenge(&mut login).await);
         let answer = login.login_with_password(asked.request(&user.name, Some(word))).await?.into_inner();
@@ -124,7 +126,7 @@ pub(crate) async fn admin_devices(cluster: &Cluster) -> DevicesClient<Channel> {
     DevicesClient::new(admin_channel(&cluster.data_dir()).await)
 }
 
-async fn token(cluster: &Cluster, users: &[&str], hardware: bool) -> String {
+pub(super) async fn token(cluster: &Cluster, users: &[&str], hardware: bool) -> String {
     let users = users.iter().map(|user| (*user).to_owned()).collect();
     let request = v1::AddDeviceTokenRequest { users, hardware, ttl: None };
     admin_devices(cluster).await.add_token(request).await.unwrap().into_inner().token
@@ -162,7 +164,7 @@ pub(crate) async fn as_people(cluster: &Cluster) {
     token(cluster, &["zoe"], true).await;
     let listed = admin.list(v1::ListDevicesRequest {}).await.unwrap().into_inner();
     assert_eq!((listed.devices.len(), listed.tokens.len()), (1, 1));
-    let assign = v1::AssignDeviceRequest { id: desk.id.clone(), users: Vec::new() };
+    let assign = v1::AssignDeviceRequest { id: desk.id.clone(), ..Default::default() };
     admin.assign(assign).await.unwrap();
     let removed = admin.remove(v1::RemoveDeviceRequest { what: Some(What::Device(desk.id)) }).await;
     assert!(removed.unwrap().into_inner().lock.starts_with("removed-device-"));
@@ -263,6 +265,7 @@ async fn an_administrator_admits_a_device_and_says_whose_it_is() {
     let assign = |users: &[&str]| v1::AssignDeviceRequest {
         id: desk.id.clone(),
         users: users.iter().map(|user| (*user).to_owned()).collect(),
+        ..Default::default()
     };
     admin.assign(assign(&[])).await.unwrap();
     let before = desk.log_in(&bench, &alice).await.unwrap();
@@ -310,7 +313,7 @@ async fn a_device_is_given_to_no_user_by_those_who_may_not_change_that_user() {
     laptop.enroll(&alice, DeviceCustody::File, "").await.unwrap();
     let assign = async |users: &[&str]| {
         let users = users.iter().map(|user| (*user).to_owned()).collect();
-        let request = v1::AssignDeviceRequest { id: laptop.id.clone(), users };
+        let request = v1::AssignDeviceRequest { id: laptop.id.clone(), users, ..Default::default() };
         DevicesClient::new(desk.authority().await).assign(request).await.map(drop)
     };
     let token = async |users: &[&str]| {

@@ -147,6 +147,17 @@ async fn the_last_factor_stays(second_factor: SecondFactor, why: &str) {
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
     assert!(refused.message().contains("your last factor"), "{refused:?}");
     assert!(refused.message().contains(why), "{refused:?}");
+    // Nor at the page, which asks for no proof in vain.
+    let asked = v1::BeginProofRequest { purpose: Some(Purpose::ShowFactors(true)), host_name: String::new() };
+    let page = factors(&carol).await.begin_proof(asked).await.unwrap().into_inner();
+    let removal = v1::WebFactorRemovalRequest {
+        id: page.page.unwrap().challenge,
+        address: BROWSER.to_owned(),
+        code: page.code,
+        factor: last.clone(),
+    };
+    let refused = web.begin_factor_removal(removal).await.unwrap_err();
+    assert!(support::is(&refused, Code::FailedPrecondition, why), "{refused:?}");
     assert_eq!(listed(&carol).await.factors.len(), 1);
 }
 

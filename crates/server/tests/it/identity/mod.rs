@@ -9,6 +9,7 @@ mod logins;
 mod passkey_policies;
 mod passwords;
 mod session_factors;
+mod shown_factors;
 mod stolen;
 
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_sal::{Suite, hash, totp};
 use sallyport_server::Config;
-use sallyport_server::config::{AuthenticationSection, WebauthnSection};
+use sallyport_server::config::WebauthnSection;
 use sallyport_wire::v1;
 use sallyport_wire::v1::begin_proof_request::Purpose;
 use sallyport_wire::v1::factor_proof::Proof;
@@ -49,8 +50,7 @@ pub(crate) fn with_passkeys(config: &mut Config) {
         counter: Default::default(),
         backup: Default::default(),
     };
-    config.auth.as_mut().unwrap().authentication =
-        AuthenticationSection { webauthn: Some(webauthn), ..AuthenticationSection::default() };
+    config.auth.as_mut().unwrap().authentication.webauthn = Some(webauthn);
 }
 
 /// What stands at the pages of a cluster: a proxy's way to the authority.
@@ -379,6 +379,8 @@ pub(crate) async fn as_people(cluster: &Cluster) {
     let request =
         v1::RemoveFactorRequest { id: codes_id, proof: proof(Proof::RecoveryCode(codes[0].clone())) };
     client.remove(request).await.unwrap();
+    let by = Proof::RecoveryCode(codes[5].clone());
+    shown_factors::as_a_person(&bench, &wendy, &mut key, by).await;
     let request = v1::BeginAddFactorRequest {
         factor: Some(to_add("webauthn", "spare")),
         proof: proof(Proof::RecoveryCode(codes[2].clone())),

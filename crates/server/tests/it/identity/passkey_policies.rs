@@ -60,6 +60,13 @@ async fn proves(bench: &Bench<'_>, user: &User, key: &mut Authenticator) -> Resu
     bench.approve(&approval, key).await.map(drop)
 }
 
+/// When the sign count of a user's passkey last did not grow, as the user reads it.
+async fn went_back(user: &User) -> Option<OffsetDateTime> {
+    let listed = factors(user).await.list(v1::ListFactorsRequest {}).await.unwrap().into_inner();
+    let at = listed.factors[0].counter_went_back.as_ref();
+    at.and_then(sallyport_wire::convert::time_from_proto)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_passkey_whose_count_goes_back_is_refused() {
     let cluster = cluster_with(|_| {}).await;
@@ -67,17 +74,21 @@ async fn a_passkey_whose_count_goes_back_is_refused() {
     let alice = cluster.user("alice", &["root"]).await;
     let mut key = bench.first_passkey(&alice).await;
     proves(&bench, &alice, &mut key).await.unwrap();
+    assert_eq!(went_back(&alice).await, None);
     // The copy was made before the passkey was used.
     key.counter = 0;
     let begun = bench.begin(PORT).await.unwrap();
     let refused = bench.prove(&begun, &mut key).await.unwrap_err();
     assert!(support::is(&refused, Code::PermissionDenied, "a copy of it may be in use"), "{refused:?}");
+    let at_login = went_back(&alice).await;
+    assert!(at_login.is_some(), "its user reads of it where the factors are listed");
     assert_eq!(bench.events("SP1000W", "alice").await[0]["message"], "counter_backwards");
     key.counter = 0;
     let approval = bench.begin_proof(&alice, Purpose::RecoveryCodes(true)).await.unwrap();
     let refused = bench.approve(&approval, &mut key).await.unwrap_err();
     assert!(support::is(&refused, Code::PermissionDenied, "a copy of it may be in use"), "{refused:?}");
     assert_eq!(bench.events("SP1015W", "alice").await[0]["message"], "counter_backwards");
+    assert!(went_back(&alice).await > at_login, "of the last time");
     // The passkey itself, whose count goes on, is good.
     key.counter = 40;
     proves(&bench, &alice, &mut key).await.unwrap();
@@ -98,6 +109,7 @@ async fn a_passkey_whose_count_goes_back_is_let_in_where_the_cluster_flags_it() 
     }
     key.counter = 50;
     proves(&bench, &alice, &mut key).await.unwrap();
+    assert!(went_back(&alice).await.is_some(), "it stays with the passkey");
     // Each proof by the copy is on record as one, and so is the login that comes of it; no other is.
     for (code, flagged) in [("SP1015I", 4), ("SP1000I", 2)] {
         let mut events = bench.events(code, "alice").await;

@@ -6,6 +6,7 @@ mod hosts;
 mod pins;
 mod places;
 mod shown;
+mod watched;
 mod ways;
 
 use sallyport_access::{FactorDemand, FactorRule, SessionFactor, SessionTarget};
@@ -36,7 +37,11 @@ async fn put(cluster: &Cluster, yaml: String) {
 
 /// A cluster whose node `web-1` serves the application `wiki` and the database `shop`, and alice with a role of these options.
 async fn scene(options: &str) -> (Cluster, User) {
-    let cluster = cluster_with(|config| config.node = Some(node_section("web-1"))).await;
+    let cluster = cluster_with(|config| {
+        config.node = Some(node_section("web-1"));
+        devices::file_keys(config);
+    })
+    .await;
     let alice = cluster.user("alice", &[&os_login()]).await;
     let listener = TcpListener::bind(support::loopback()).await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -8,6 +8,7 @@ mod logins;
 mod provider;
 mod provisioned;
 mod refreshed;
+mod ruled;
 
 use std::collections::BTreeMap;
 

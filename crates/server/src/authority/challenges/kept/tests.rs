@@ -1,18 +1,21 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use sallyport_access::{ClusterName, Kind, SessionFactor, SessionTarget};
+use sallyport_access::{ClusterName, HostId, Kind, SessionFactor, SessionTarget};
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_sal::{Suite, hash};
+use sallyport_wire::v1;
 use tonic::Code as Answered;
 
 use super::*;
 use crate::authority::Authority;
+use crate::authority::caller::TellingHost;
 use crate::authority::challenges::bounds::MOST_OF_PLACE;
 use crate::authority::challenges::pages::Browser;
-use crate::authority::challenges::records::{AllowedBy, NamedTarget, Redirect};
+use crate::authority::challenges::records::{AllowedBy, LIFETIME, NamedTarget, Redirect};
 use crate::authority::factors::names::FactorName;
 use crate::config::AuthSection;
+use crate::dialling::PeerInfo;
 
 async fn open(directory: &Path) -> Authority {
     let section = AuthSection::default();
@@ -33,7 +36,7 @@ async fn open(directory: &Path) -> Authority {
 }
 
 fn stranger(address: &str) -> Caller {
-    Caller::Anonymous { address: format!("{address}:4711").parse().unwrap() }
+    Caller::Anonymous { from: PeerInfo::direct(format!("{address}:4711").parse().unwrap()) }
 }
 
 fn record(purpose: Purpose) -> ChallengeRecord {
@@ -68,6 +71,7 @@ fn of_a_challenge_that_is_over_no_key_and_no_session_is_kept() {
         code_challenge: hash_of("verifier"),
         redirect: Redirect::Loopback { port: 45_678 },
         device: None,
+        relayed_by: None,
     };
     let target = NamedTarget { target: SessionTarget::any(Kind::App, SAID), name: SAID.to_owned() };
     let sessions = SessionsAsked {
@@ -111,13 +115,13 @@ async fn ids_that_are_known_no_more_count_as_no_guesses_and_what_is_no_id_does()
         let unknown = challenges.at(&office, &random_text().unwrap(), now).await.unwrap_err();
         assert_eq!(unknown.code(), Answered::NotFound, "{unknown:?}");
     }
-    challenges.not_barred(&office, now).unwrap();
+    challenges.guesses.not_barred(&office, now).unwrap();
     // No challenge has these; a person who reads an address off a screen may miss some letters of it, a few times.
     let guesser = stranger("192.0.2.2");
     let id = random_text().unwrap();
     let forms = [String::new(), id[1..].to_owned(), format!("{id}A"), format!("{}!", &id[1..])];
     let mut guesses = 0;
-    while challenges.not_barred(&guesser, now).is_ok() {
+    while challenges.guesses.not_barred(&guesser, now).is_ok() {
         let unknown = challenges.at(&guesser, &forms[guesses % forms.len()], now).await.unwrap_err();
         assert_eq!(unknown.code(), Answered::NotFound, "{unknown:?}");
         guesses += 1;
@@ -125,7 +129,7 @@ async fn ids_that_are_known_no_more_count_as_no_guesses_and_what_is_no_id_does()
     }
     let barred = challenges.at(&guesser, &id, now).await.unwrap_err();
     assert_eq!(barred.code(), Answered::ResourceExhausted, "{barred:?}");
-    challenges.not_barred(&office, now).unwrap();
+    challenges.guesses.not_barred(&office, now).unwrap();
     authority.shutdown().await;
 }
 
@@ -154,7 +158,8 @@ async fn attacks_finishes_that_fail_take_nothing_of_what_is_kept_that_is_over() 
             challenges.changed(&stored, &next, OffsetDateTime::now_utc()).unwrap();
         }
     }
-    let browser = Browser::at("198.51.100.7", "proxy:pages").unwrap();
+    let browser =
+        Browser::at("198.51.100.7", TellingHost { id: HostId::new(), name: "proxy:pages".into() }).unwrap();
     challenges.refuse(&browser, &id, true).await.unwrap();
     let kept = challenges.open_by(&key, OffsetDateTime::now_utc()).await.unwrap().unwrap();
     let Purpose::Login(asked) = &kept.value.purpose else { panic!("{kept:?}") };

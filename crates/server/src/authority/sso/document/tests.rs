@@ -22,7 +22,14 @@ spec:
     roles:
       - {claim: groups, value: 'ops-*', roles: [admin, 'team-{{claims.department}}']}
       - {claim: '[\"https://example.com/roles\"].name', roles: [dev]}
-    traits: {logins: ['{{claims.preferred_username}}', deploy]}
+      - {claim: groups, matches: '(qa|dev)-.*', roles: [dev]}
+    traits:
+      logins: ['{{claims.preferred_username}}', deploy]
+      shell: '{{claims.shell}}'
+      teams: {claim: groups, value: 'team-*'}
+      env:
+        - {claim: groups, value: 'ops-*', values: [prod, 'of-{{claims.department}}']}
+        - {claim: groups, matches: 'dev|qa', values: [dev]}
   username: '{{claims.email}}'
   email_without_verification: true
   allowed_hosts: [graph.microsoft.com]
@@ -37,6 +44,9 @@ fn a_connector_survives_being_written() {
     let connector = Connector::parse(FULL).unwrap();
     assert_eq!(connector.allowed_hosts[0].to_string(), "graph.microsoft.com:443");
     assert_eq!(connector.proof, ClientProof::Key(KeyAlgorithm::EcdsaP256));
+    let sources: Vec<_> =
+        connector.mapping.traits.iter().map(|(name, of)| (name.as_str(), of.len())).collect();
+    assert_eq!(sources, [("env", 2), ("logins", 2), ("shell", 1), ("teams", 1)]);
     assert_eq!(Connector::parse(&connector.to_yaml()).unwrap(), connector);
     let least = "kind: oidc\nversion: v1\nmetadata: {name: g}\nspec: {issuer: 'https://accounts.google.com', client_id: a, \
                  client_secret_file: /etc/s, mapping: {roles: [{claim: sub, roles: [dev]}]}}\n";
@@ -139,6 +149,28 @@ spec:
     }
     let path = FULL.replace("/etc/ssl/corp.pem", "/etc/ssl/../shadow");
     assert!(Connector::parse(&path).unwrap_err().to_string().contains("spec.ca_file"));
+}
+
+#[test]
+fn a_rule_of_a_trait_that_is_none_says_what_is_wrong_with_it() {
+    for (env, key, problem) in [
+        ("[{value: x, values: [y]}]", "env[0].claim", "is missing"),
+        ("[a, {claim: groups, matches: '(', values: [y]}]", "env[1].matches", "no regular expression"),
+        ("[{claim: groups, roles: [y]}]", "env[0].roles", "no such key"),
+        ("[{claim: groups, values: []}]", "env[0].values", "gives no value"),
+        ("[{claim: groups, values: ['{{groups}}']}]", "env[0].values", "claims."),
+        ("[{claim: 'a..b', values: [y]}]", "env[0].claim", "a name is empty"),
+        ("[[a]]", "env", "expected a template or a rule"),
+        ("{claim: groups, value: x, vales: [y]}", "env.vales", "did you mean values?"),
+    ] {
+        let document = FULL
+            .replace("      shell: '{{claims.shell}}'\n", "")
+            .replace("      env:\n", &format!("      env: {env}\n      more:\n"));
+        let told = Connector::parse(&document).unwrap_err();
+        let key = format!("spec.mapping.traits.{key}");
+        let text = told.to_string();
+        assert!(told.problems.iter().any(|one| one.key == key) && text.contains(problem), "{env}: {text}");
+    }
 }
 
 #[test]

@@ -24,8 +24,9 @@ use crate::authority::caller::{Caller, NOWHERE};
 use crate::authority::storage::Write;
 use crate::authority::{AuthConfig, Authority};
 use crate::config::AuthSection;
+use crate::dialling::PeerInfo;
 
-const CALLER: Caller = Caller::Anonymous { address: NOWHERE };
+const CALLER: Caller = Caller::Anonymous { from: PeerInfo::direct(NOWHERE) };
 
 fn now() -> OffsetDateTime {
     OffsetDateTime::now_utc()

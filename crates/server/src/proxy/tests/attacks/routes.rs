@@ -21,12 +21,13 @@ const SCIM: &str = "/scim/v2";
 
 /// The paths of the public address as the router has them, one that fits, and what GET and HEAD answer there. Any other method
 /// is not allowed (405).
-const PUBLIC: [(&str, &str, u16); 21] = [
+const PUBLIC: [(&str, &str, u16); 22] = [
     ("/", "/", 200),
     ("/login", "/login", 200),
     ("/web/sso/callback", "/web/sso/callback?code=x&state=y", 200),
     ("/web/sso/callback/{connector}", "/web/sso/callback/corp?code=x&state=y", 200),
     ("/approve", "/approve", 200),
+    ("/factors", "/factors", 200),
     ("/enrol", "/enrol", 200),
     ("/web/app.js", "/web/app.js?v=0", 200),
     ("/web/app.css", "/web/app.css", 200),
@@ -52,7 +53,7 @@ const PUBLIC: [(&str, &str, u16); 21] = [
 const LOGOUT: &str = "/web/sso/logout/{connector}";
 
 /// The calls of pages, which are refused to those who send no origin (403). Any method but POST is not allowed (405).
-const CALLS: [&str; 19] = [
+const CALLS: [&str; 24] = [
     "/web/login/describe",
     "/web/login/passkey/begin",
     "/web/login/passkey/finish",
@@ -65,6 +66,11 @@ const CALLS: [&str; 19] = [
     "/web/approve/passkey/finish",
     "/web/approve/otp",
     "/web/approve/refuse",
+    "/web/factors/describe",
+    "/web/factors/list",
+    "/web/factors/remove/begin",
+    "/web/factors/remove/finish",
+    "/web/factors/refuse",
     "/web/enrol/describe",
     "/web/enrol/begin",
     "/web/enrol/finish",

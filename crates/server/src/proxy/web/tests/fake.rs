@@ -79,6 +79,28 @@ fn methods(value: &Value) -> Option<v1::WebMethods> {
     })
 }
 
+fn factors(call: &str) -> v1::WebFactors {
+    let said = example(call);
+    let when = |factor: &Value, key: &str| {
+        let text = factor[key].as_str()?;
+        Some(time_to_proto(OffsetDateTime::parse(text, &Rfc3339).unwrap()))
+    };
+    let factor = |factor: &Value| v1::Factor {
+        id: text(factor, "id"),
+        name: text(factor, "name"),
+        kind: text(factor, "kind"),
+        created: when(factor, "created"),
+        last_used: when(factor, "last_used"),
+        model: "a model".to_owned(),
+        backed_up: factor["backed_up"].as_bool().unwrap(),
+        counter_went_back: when(factor, "counter_went_back"),
+    };
+    v1::WebFactors {
+        factors: said["factors"].as_array().unwrap().iter().map(factor).collect(),
+        recovery_codes: said["recovery_codes"].as_u64().unwrap().try_into().unwrap(),
+    }
+}
+
 fn key(call: &str) -> Result<Response<v1::WebPublicKey>, Status> {
     Ok(Response::new(v1::WebPublicKey { options_json: example(call)["public_key"].to_string() }))
 }
@@ -162,8 +184,11 @@ impl Web for Fake {
         let v1::WebRequest { id, address } = request.into_inner();
         self.hear("DescribeApproval", &id, &address, &[]).await?;
         let said = example("approve/describe");
-        let detail =
-            |detail: &Value| v1::WebDetail { label: text(detail, "label"), value: text(detail, "value") };
+        let detail = |detail: &Value| v1::WebDetail {
+            label: text(detail, "label"),
+            value: text(detail, "value"),
+            said: detail["said"].as_bool().unwrap(),
+        };
         Ok(Response::new(v1::WebApproval {
             cluster: text(&said, "cluster"),
             user: text(&said, "user"),
@@ -204,6 +229,45 @@ impl Web for Fake {
         let v1::WebRequest { id, address } = request.into_inner();
         self.hear("RefuseApproval", &id, &address, &[]).await?;
         Ok(Response::new(v1::WebRefused {}))
+    }
+
+    async fn describe_factors(&self, request: Request<v1::WebRequest>) -> Answer<v1::WebFactorsPage> {
+        let v1::WebRequest { id, address } = request.into_inner();
+        self.hear("DescribeFactors", &id, &address, &[]).await?;
+        let said = example("factors/describe");
+        Ok(Response::new(v1::WebFactorsPage {
+            cluster: text(&said, "cluster"),
+            user: text(&said, "user"),
+            client: client(&said),
+            state: text(&said, "state"),
+            expires: in_seconds(&said),
+        }))
+    }
+
+    async fn list_factors(&self, request: Request<v1::WebFactorsRequest>) -> Answer<v1::WebFactors> {
+        let v1::WebFactorsRequest { id, address, code } = request.into_inner();
+        self.hear("ListFactors", &id, &address, &[&code]).await?;
+        Ok(Response::new(factors("factors/list")))
+    }
+
+    async fn begin_factor_removal(
+        &self,
+        request: Request<v1::WebFactorRemovalRequest>,
+    ) -> Answer<v1::WebFactorRemoval> {
+        let v1::WebFactorRemovalRequest { id, address, code, factor } = request.into_inner();
+        self.hear("BeginFactorRemoval", &id, &address, &[&code, &factor]).await?;
+        Ok(Response::new(v1::WebFactorRemoval {
+            approval: text(&example("factors/remove/begin"), "approval"),
+        }))
+    }
+
+    async fn finish_factor_removal(
+        &self,
+        request: Request<v1::WebFinishFactorRemovalRequest>,
+    ) -> Answer<v1::WebFactors> {
+        let v1::WebFinishFactorRemovalRequest { id, address, code, factor, approval } = request.into_inner();
+        self.hear("FinishFactorRemoval", &id, &address, &[&code, &factor, &approval]).await?;
+        Ok(Response::new(factors("factors/remove/finish")))
     }
 
     async fn describe_enrolment(&self, request: Request<v1::WebRequest>) -> Answer<v1::WebEnrolment> {

@@ -174,6 +174,8 @@ async fn a_hostile_body_is_refused_before_the_authority_is_asked() {
             json!({ "id": "abcdefgh", "user": "alice", "password": "x".repeat(5000) }).to_string(),
         ),
         ("/web/approve/otp", json!({ "id": "abcdefgh", "otp": "1".repeat(65) }).to_string()),
+        ("/web/factors/remove/begin", json!({ "id": "abcdefgh", "code": "", "factor": "../x" }).to_string()),
+        ("/web/factors/remove/finish", json!({ "id": "abcdefgh", "code": "", "factor": "a" }).to_string()),
         ("/web/invite/finish", json!({ "token": "abcdefgh", "name": "n", "response": null }).to_string()),
     ] {
         let (status, _, said) = send(&routes, post(path, body.clone())).await;

@@ -15,7 +15,7 @@ async fn waits(cluster: &Cluster, id: &str) -> bool {
     let mut admin = admin_devices(cluster).await;
     let listed = admin.list(v1::ListDevicesRequest {}).await.unwrap().into_inner().devices;
     let is_listed = listed.iter().any(|device| device.id == id);
-    let assign = v1::AssignDeviceRequest { id: id.to_owned(), users: Vec::new() };
+    let assign = v1::AssignDeviceRequest { id: id.to_owned(), ..Default::default() };
     match is_listed {
         true => true,
         false => {
