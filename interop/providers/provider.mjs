@@ -35,7 +35,7 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
   clients: [{ ...client, ...proof }],
   jwks: { keys: [key()] },
   cookies: { keys: ['of the tests'] },
-  claims: { openid: ['sub', 'sid'], profile: ['preferred_username'], groups: ['groups'] },
+  claims: { openid: ['sub', 'sid'], profile: ['preferred_username'], email: ['email', 'email_verified'], groups: ['groups'] },
   conformIdTokenClaims: in_userinfo === true,
   features: { backchannelLogout: { enabled: true }, devInteractions: { enabled: true } },
   // By default it tells nothing to a server on loopback.
@@ -47,7 +47,10 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
   ttl: { AccessToken: 600, AuthorizationCode: 60, IdToken: 600, Interaction: 600, Session: 3600, Grant: 3600, RefreshToken: 3600 },
   findAccount: (_, id) => ({
     accountId: id,
-    claims: () => ({ sub: id, preferred_username: people()[id]?.name ?? id, groups: people()[id]?.groups ?? [] }),
+    claims: () => {
+      const { name = id, groups = [], email } = people()[id] ?? {};
+      return { sub: id, preferred_username: name, groups, ...(email ? { email, email_verified: true } : {}) };
+    },
   }),
 });
 const failed = (where) => (_, error) => console.error(where, error?.name, error?.error_description ?? error?.message);

@@ -22,7 +22,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask dev [OPTIONS]   build, and run a cluster with a user, a node and a database until Ctrl-C, to try things on
 cargo xtask features [NAME] check that every feature builds
-cargo xtask setup           only install what the tests need
+cargo xtask setup [--measure]
+                            only install what the tests need; with --measure, what the whole measurements need as well
 cargo xtask keys [SUITES]   run the end-to-end tests under each suite and count the keys they make
 cargo xtask check-layers    fail on a dependency that the architecture forbids, on circles, long files, an old map and a long glossary
 cargo xtask map             write the map of crates and modules in ARCHITECTURE.md, which check-layers compares
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
         "dev" => dev::run(&rest),
         "features" => features::run(&rest),
         "fuzz" => fuzz::run(&rest),
-        "setup" => setup::run(),
+        "setup" => setup::chore(&rest),
         "keys" => keys::run(&rest),
         "check-layers" => layers::run(),
         "took" => loop_times::run(&rest),

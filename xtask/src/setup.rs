@@ -1,7 +1,11 @@
 //! Installs the programs that the tests run against.
 
+mod fetched;
+
 use std::path::Path;
 use std::process::{Command, Stdio};
+
+pub(crate) use fetched::environment;
 
 /// A program (or file) that tests use, and the Debian package that brings it.
 const NEEDED: &[(&str, &str)] = &[
@@ -45,9 +49,26 @@ const NEEDED: &[(&str, &str)] = &[
 const NO_CLUSTER: (&str, &str) =
     ("/etc/postgresql-common/createcluster.conf", "create_main_cluster = false\nstart_conf = 'manual'\n");
 
+/// What the command line asks for.
+pub(crate) fn chore(arguments: &[String]) -> Result<(), String> {
+    match arguments {
+        [] => run(),
+        [measure] if measure == "--measure" => run_whole(),
+        _ => Err("say it as: cargo xtask setup [--measure]".to_owned()),
+    }
+}
+
+/// What the tests of behaviour need.
 pub(crate) fn run() -> Result<(), String> {
     install("the tests", NEEDED)?;
     provider()
+}
+
+/// What the whole measurements need as well.
+pub(crate) fn run_whole() -> Result<(), String> {
+    run()?;
+    install("the whole measurements", fetched::NEEDED)?;
+    fetched::run()
 }
 
 /// Installs the identity provider of the tests of single sign-on: packages whose hashes are in the lockfile.

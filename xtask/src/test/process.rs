@@ -88,6 +88,7 @@ fn start(tests: &[Test], output: &Path, number: usize, room: &Path) -> io::Resul
         // As cargo gives them.
         .env("CARGO_MANIFEST_DIR", &first.executable.home)
         .env("CARGO_PKG_NAME", &first.executable.package)
+        .envs(crate::setup::environment())
         .env("TMPDIR", room)
         .env(MARK, mark(number))
         .stdin(Stdio::null())

@@ -1,6 +1,7 @@
 //! scim2-tester and its command line, against the provider behind HTTP.
 //!
-//! They come from PyPI, so that this runs by hand: CONTRIBUTING.md says how.
+//! They come from PyPI, so that these are among the whole measurements, for which setup fetches them. The server's tests have the tester at
+//! a proxy, too.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,7 +36,8 @@ sys.exit(any(result.status not in good for result in results))
 fn installed(program: &str) -> PathBuf {
     let environment = std::env::var(ENVIRONMENT).unwrap_or_else(|_| {
         panic!(
-            "{ENVIRONMENT} names no virtual environment with scim2-tester and scim2-cli: see CONTRIBUTING.md"
+            "scim2-tester is not there: `cargo xtask setup --measure` installs it for `cargo xtask test --measure`; {ENVIRONMENT} names a virtual \
+             environment of Python that has it already (interop/providers/scim2.txt)"
         )
     });
     PathBuf::from(environment).join("bin").join(program)

@@ -1,6 +1,8 @@
-//! A SCIM client at the public address, with curl.
+//! SCIM clients at the public address: curl, and the tester of the protocol.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod tester;
 
 use std::fs;
 
@@ -16,8 +18,8 @@ const HOST: &str = "proxy.example.net";
 const CONNECTOR: &str = "kind: oidc\nversion: v1\nmetadata: {name: corp}\nspec:\n  issuer: https://idp.example\n  client_id: sallyport\n  \
                          private_key_jwt: {algorithm: ES256}\n  mapping: {roles: [{claim: sub, roles: [access]}]}\n";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_with_a_token_provisions_through_the_proxy() {
+/// Authority and proxy, and a directory with the certificates that its clients trust.
+async fn cluster() -> (Cluster, tempfile::TempDir) {
     let cluster = Cluster::start(|config| {
         let public = format!("{HOST}:443").parse().unwrap();
         config.proxy = Some(ProxySection { public_addr: vec![public], ..proxy_section() });
@@ -26,8 +28,14 @@ async fn a_client_with_a_token_provisions_through_the_proxy() {
     cluster.running.ready(support::PATIENCE).await.unwrap();
     let directory = tempfile::tempdir().unwrap();
     let trust = cluster.running.authority().unwrap().trust();
-    fs::write(directory.path().join("ca.pem"), trust.tls_certificates_pem(sallyport_ca::CaKind::Host))
-        .unwrap();
+    let certificates = trust.tls_certificates_pem(sallyport_ca::CaKind::Host);
+    fs::write(directory.path().join("ca.pem"), certificates).unwrap();
+    (cluster, directory)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_with_a_token_provisions_through_the_proxy() {
+    let (cluster, directory) = cluster().await;
     let create = v1::CreateResourceRequest { yaml: CONNECTOR.to_owned(), replace: false };
     cluster.admin().await.create_resource(create).await.unwrap();
     let add = v1::AddScimTokenRequest { connector: "corp".to_owned(), ttl: None };

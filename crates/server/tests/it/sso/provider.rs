@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 
-use crate::support::PATIENCE;
+use crate::support::{self, PATIENCE};
 
 /// Below it, each connector has its own.
 const CALLBACKS: &str = "https://proxy.example.com/web/sso/callback/";
@@ -62,15 +62,24 @@ impl Provider {
     async fn run(directory: &Path, settings: &Value) -> Child {
         let file = directory.join("settings.json");
         std::fs::write(&file, settings.to_string()).unwrap();
-        let mut process = Command::new("node")
+        let mut command = match settings["skew"].as_str() {
+            None => Command::new("node"),
+            Some(skew) => {
+                let mut command = Command::new("faketime");
+                command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").args(["-f", skew, "node"]);
+                command
+            }
+        };
+        let mut process = command
             .arg("provider.mjs")
             .arg(file)
             .current_dir(sources())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
+            .process_group(0)
             .kill_on_drop(true)
             .spawn()
-            .expect("node has to be installed (package nodejs)");
+            .expect("node has to be installed (package nodejs; faketime for another clock)");
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap();
         assert!(line.is_some_and(|line| line.starts_with("http://")), "the provider did not start");
@@ -79,9 +88,23 @@ impl Provider {
 
     /// It signs by another key from now on, and knows no one who had logged in there.
     pub(crate) async fn rotate(&mut self) {
-        self.process.kill().await.unwrap();
+        self.stop().await;
         std::fs::remove_file(self.directory.path().join("key.json")).unwrap();
         self.process = Self::run(self.directory.path(), &self.settings).await;
+    }
+
+    /// Its clock is so far from this machine's from now on, or (`+0`) no further; it knows no one who had logged in there.
+    pub(crate) async fn skew(&mut self, skew: &str) {
+        self.stop().await;
+        self.settings["skew"] = skew.into();
+        self.process = Self::run(self.directory.path(), &self.settings).await;
+    }
+
+    async fn stop(&mut self) {
+        kill_group(&self.process);
+        self.process.wait().await.unwrap();
+        let address = self.issuer.strip_prefix("http://").unwrap();
+        support::until("the provider's port is free", async || TcpStream::connect(address).await.err()).await;
     }
 
     /// A person is in these groups from now on.
@@ -100,6 +123,20 @@ impl Provider {
         std::fs::write(&path, format!("{SECRET}\n")).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         path
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        kill_group(&self.process);
+    }
+}
+
+/// `faketime` starts what it runs as a process of its own.
+pub(crate) fn kill_group(process: &Child) {
+    let group = process.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
+    if let Some(group) = group {
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
 }
 

@@ -1,6 +1,11 @@
-//! Single sign-on by Keycloak, whose start takes a minute: by hand.
+//! Single sign-on by Keycloak, alone and beside another provider. Its starts take most of the time, so that these are among the whole
+//! measurements.
 
+mod beside;
+mod poser;
 mod server;
+
+use std::path::Path;
 
 use sallyport_wire::v1::begin_proof_request::Purpose;
 use sallyport_wire::v1::cluster_client::ClusterClient;
@@ -29,21 +34,26 @@ impl Site {
     }
 
     async fn connect(&self, client: &str, more: &str) {
-        use std::os::unix::fs::PermissionsExt as _;
-        let secret = self.directory.path().join("secret");
-        std::fs::write(&secret, format!("{}\n", super::provider::SECRET)).unwrap();
-        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let more = format!("  client_secret_file: {}\n{more}", secret.display());
-        let yaml = document_at("corp", &self.keycloak.issuer, &more);
-        // The guide's steps, with Keycloak's scopes as they are.
-        let yaml = yaml.replace("  scopes: [openid, profile, groups]\n", "");
-        connect(&self.cluster, yaml.replace("client_id: sallyport", &format!("client_id: {client}"))).await;
+        let yaml = connector(&self.keycloak, self.directory.path(), client, more);
+        connect(&self.cluster, yaml).await;
     }
 
     async fn reasons(&self) -> Vec<String> {
         let refused = events(&mut self.cluster.admin().await, "SP1050W").await;
         refused.iter().map(|event| event["fields"]["reason"].as_str().unwrap().to_owned()).collect()
     }
+}
+
+/// The document of the connector `corp` to a Keycloak, by the guide's steps, with Keycloak's scopes as they are.
+fn connector(keycloak: &Keycloak, directory: &Path, client: &str, more: &str) -> String {
+    use std::os::unix::fs::PermissionsExt as _;
+    let secret = directory.join("secret");
+    std::fs::write(&secret, format!("{}\n", super::provider::SECRET)).unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let more = format!("  client_secret_file: {}\n{more}", secret.display());
+    let yaml = document_at("corp", &keycloak.issuer, &more);
+    let yaml = yaml.replace("  scopes: [openid, profile, groups]\n", "");
+    yaml.replace("client_id: sallyport", &format!("client_id: {client}"))
 }
 
 async fn list(user: &User) -> Result<(), Status> {

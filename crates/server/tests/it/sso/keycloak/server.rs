@@ -9,10 +9,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 
-use crate::sso::provider::{PASSWORD, REDIRECT, SECRET};
+use crate::sso::provider::{PASSWORD, REDIRECT, SECRET, kill_group};
 
-/// A first start builds it, which takes minutes beside other work.
-const STARTS: Duration = Duration::from_secs(600);
+/// One that setup has built starts within a minute beside other work; another one is built by its start.
+const STARTS: Duration = Duration::from_secs(240);
+/// In a directory that setup has made, whose database is empty but for the administrator.
+const READY: &str = "sallyport-ready";
 const ADMINISTRATOR: &str = "administrator";
 
 /// Where it was unpacked.
@@ -20,8 +22,8 @@ fn home() -> PathBuf {
     let home = std::env::var_os("SALLYPORT_KEYCLOAK").map(PathBuf::from).unwrap_or_default();
     assert!(
         home.join("bin/kc.sh").exists(),
-        "SALLYPORT_KEYCLOAK has to name the directory of an unpacked Keycloak (org.keycloak:keycloak-quarkus-dist of Maven Central, and \
-         Java 17 or newer); CONTRIBUTING.md has the commands"
+        "Keycloak is not there: `cargo xtask setup --measure` fetches it for `cargo xtask test --measure`; SALLYPORT_KEYCLOAK names the directory of \
+         one that is unpacked already, which needs Java 17 or newer"
     );
     home
 }
@@ -49,14 +51,15 @@ fn client(id: &str, logout_url: &str, mappers: &Value) -> Value {
     })
 }
 
+fn person(name: &str, groups: &[&str]) -> Value {
+    json!({
+        "username": name, "enabled": true, "email": format!("{name}@example.com"), "emailVerified": true, "firstName": name,
+        "lastName": "Example", "groups": groups,
+        "credentials": [{ "type": "password", "value": PASSWORD, "temporary": false }],
+    })
+}
+
 fn realm(logout_url: &str) -> Value {
-    let person = |name: &str, groups: &[&str]| {
-        json!({
-            "username": name, "enabled": true, "email": format!("{name}@example.com"), "emailVerified": true, "firstName": name,
-            "lastName": "Example", "groups": groups,
-            "credentials": [{ "type": "password", "value": PASSWORD, "temporary": false }],
-        })
-    };
     let other = json!([{
         "name": "another audience", "protocol": "openid-connect", "protocolMapper": "oidc-audience-mapper",
         "config": { "included.custom.audience": "another", "id.token.claim": "true", "access.token.claim": "true" },
@@ -77,21 +80,23 @@ impl Keycloak {
         let (home, directory) = (home(), tempfile::tempdir().unwrap());
         let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
         let management = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
-        // Its own data; the program and what its first start has built are shared.
+        // Its own, with what setup has built, and with the database that setup has made.
         let own = directory.path().join("keycloak");
-        std::fs::create_dir_all(own.join("data/import")).unwrap();
-        for entry in std::fs::read_dir(&home).unwrap() {
-            let entry = entry.unwrap();
-            if entry.file_name() != "data" {
-                let copied = std::process::Command::new("cp").arg("-r").arg(entry.path()).arg(&own).status();
-                assert!(copied.unwrap().success());
-            }
+        let copied = std::process::Command::new("cp").arg("-r").arg(&home).arg(&own).status();
+        assert!(copied.unwrap().success());
+        if !own.join(READY).exists() {
+            let _ = std::fs::remove_dir_all(own.join("data"));
         }
+        std::fs::create_dir_all(own.join("data/import")).unwrap();
         std::fs::write(own.join("data/import/corp-realm.json"), realm(logout_url).to_string()).unwrap();
         let start = [
-            "start-dev",
+            "start",
             "--import-realm",
+            "--http-enabled=true",
             "--http-host=127.0.0.1",
+            "--hostname-strict=false",
+            // As setup builds it: with others, or where nothing has built it, the start does.
+            "--db=dev-file",
             "--cache=local",
             "--health-enabled=false",
         ];
@@ -117,6 +122,8 @@ impl Keycloak {
             .env("KC_BOOTSTRAP_ADMIN_USERNAME", ADMINISTRATOR)
             .env("KC_BOOTSTRAP_ADMIN_PASSWORD", PASSWORD)
             .env("JAVA_OPTS_KC_HEAP", "-Xms64m -Xmx512m")
+            // Quickly compiled: it runs for a minute.
+            .env("JAVA_OPTS_APPEND", "-XX:TieredStopAtLevel=1")
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .process_group(0)
@@ -177,6 +184,11 @@ impl Keycloak {
         found[0]["id"].as_str().unwrap().to_owned()
     }
 
+    /// A person more, who has no session yet.
+    pub(super) async fn add(&mut self, name: &str, groups: &[&str]) {
+        self.admin("POST", "/users", &person(name, groups)).await;
+    }
+
     /// It signs by another key from now on, and the former one is worth nothing.
     pub(super) async fn rotate(&mut self) {
         let keys = self.admin("GET", "/keys", &Value::Null).await;
@@ -197,16 +209,17 @@ impl Keycloak {
 impl Drop for Keycloak {
     fn drop(&mut self) {
         // The script has started Java: both are of one group of processes.
-        if let Some(group) =
-            self._process.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw)
-        {
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        }
+        kill_group(&self._process);
     }
 }
 
 /// One request by HTTP/1.0, which ends an answer by closing. None where nothing serves yet.
-async fn ask(method: &str, url: &str, headers: &[(&str, &str)], body: &str) -> Option<(u16, String)> {
+pub(super) async fn ask(
+    method: &str,
+    url: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Option<(u16, String)> {
     let (authority, path) = url.strip_prefix("http://")?.split_once('/')?;
     let headers: BTreeMap<&str, &str> = headers.iter().copied().collect();
     let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
