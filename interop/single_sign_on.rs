@@ -2,10 +2,14 @@
 
 use std::io::BufRead as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::passkeys::{Page, Shown, page_and_code};
-use crate::support::{Browser, Cluster, User, me, ok, stderr, stdout, target, wait_for};
+use crate::support::{
+    Browser, Cluster, PROGRAM, User, json, me, ok, read_until, ssh_command, stderr, stdout, target,
+    under_way, wait_for,
+};
 
 const SECRET: &str = "a-secret-of:the-client%";
 
@@ -27,7 +31,7 @@ impl Provider {
             "port": free,
             "keys": directory.join("provider-key.json"),
             "redirect_uri": format!("{proxy}/web/sso/callback/corp"),
-            "logout_uri": "http://127.0.0.1:1/",
+            "logout_uri": format!("{proxy}/web/sso/logout/corp"),
             "people": { "1": { "name": "alice", "groups": ["ops"] }, "4": { "name": "mallory", "groups": [] } },
         });
         let file = directory.join("provider.json");
@@ -36,6 +40,8 @@ impl Provider {
             .arg("provider.mjs")
             .arg(file)
             .current_dir(sources)
+            // Of the proxy's page, which it tells of logouts.
+            .env("NODE_EXTRA_CA_CERTS", directory.join("ca.pem"))
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -54,20 +60,25 @@ impl Drop for Provider {
     }
 }
 
-fn connect(cluster: &Cluster, provider: &Provider, proxy: &str, role: &str) {
+/// The document of a connector to the provider, which gives roles by these rules.
+fn document(cluster: &Cluster, provider: &Provider, proxy: &str, rules: &str) -> String {
     use std::os::unix::fs::PermissionsExt as _;
     let secret = cluster.path("client-secret");
     std::fs::write(&secret, format!("{SECRET}\n")).unwrap();
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let yaml = format!(
+    format!(
         "kind: oidc\nversion: v1\nmetadata: {{name: corp}}\nspec:\n  title: Corporate login\n  issuer: {}\n  client_id: sallyport\n  \
          client_secret_file: {}\n  insecure_loopback: true\n  scopes: [openid, profile, groups]\n  redirect_urls: \
-         ['{proxy}/web/sso/callback/corp']\n  provider_checks_second_factor: true\n  mapping: {{roles: [{{claim: groups, value: ops, \
-         roles: [{role}]}}]}}\n",
+         ['{proxy}/web/sso/callback/corp']\n  provider_checks_second_factor: true\n  logout: back-channel\n  mapping: {{roles: \
+         [{rules}]}}\n",
         provider.issuer,
         secret.display()
-    );
-    ok(cluster.create(&yaml));
+    )
+}
+
+fn connect(cluster: &Cluster, provider: &Provider, proxy: &str, role: &str) {
+    let rule = format!("{{claim: groups, value: ops, roles: [{role}]}}");
+    ok(cluster.create(&document(cluster, provider, proxy, &rule)));
 }
 
 /// Logs in at the provider's own page, and agrees to what it asks of a person who comes for the first time.
@@ -201,4 +212,124 @@ fn a_person_of_single_sign_on_adds_a_passkey_and_proves_it_for_a_session() {
     browser.reads("You come by single sign-on, and log in by that alone");
     browser.press("Continue with Corporate login");
     ok(login.wait_with_output().unwrap());
+}
+
+/// The provider tells the proxy, at the address of its pages, as it would tell one on the internet.
+#[test]
+fn a_logout_at_the_provider_cuts_the_session_that_runs_and_no_other() {
+    let page = Page::new();
+    let mut cluster = page.cluster();
+    cluster.add_node("web-1", "env: prod");
+    let proxy = format!("https://{}", cluster.proxy().replacen("127.0.0.1", "localhost", 1));
+    let provider = Provider::start(&page.path(""), &proxy);
+    ok(cluster.create(&format!(
+        "kind: role\nversion: v1\nmetadata: {{name: ops}}\nspec: {{allow: {{logins: [{}], node_labels: {{'*': '*'}}}}}}\n",
+        me()
+    )));
+    connect(&cluster, &provider, &proxy, "ops");
+    let bob = cluster.add_user("bob", "ops", "");
+    let mut browser = Browser::start(&page.path("ca.pem"));
+    let shown = Shown::new(&page.path(""));
+    let alice = User {
+        name: "alice".to_owned(),
+        home: cluster.path("home-alice"),
+        proxy: cluster.proxy(),
+        otp_uri: None,
+    };
+    let login = shown.start(&alice, &["login", "--browser", "--user", "alice", "--ca-pin", &cluster.pin]);
+    browser.go(&shown.address());
+    browser.press("Continue with Corporate login");
+    at_the_provider(&mut browser, &provider, "1");
+    ok(login.wait_with_output().unwrap());
+
+    let session = |user: &User| {
+        let mut ssh = ssh_command(&user.ssh_config(&[]));
+        ssh.env("SALLYPORT_CONNECT", "off").args([&target("web-1"), "echo began; sleep 600"]);
+        let (live, mut lines) = under_way(&mut ssh);
+        read_until(&mut lines, "began");
+        live
+    };
+    let (mut of_alice, mut of_bob) = (session(&alice), session(&bob));
+    browser.go(&format!("{}/session/end", provider.issuer));
+    browser.press("Yes, sign me out");
+    let pressed = Instant::now();
+    assert!(!of_alice.wait().unwrap().success());
+    assert!(pressed.elapsed() < Duration::from_secs(5), "{:?}", pressed.elapsed());
+    let refused = alice.run(&["ls"]);
+    assert!(stderr(&refused).contains("logged out at the identity provider"), "{refused:?}");
+    assert!(of_bob.try_wait().unwrap().is_none(), "another's goes on");
+    of_bob.kill().unwrap();
+    of_bob.wait().unwrap();
+    cluster.wait_event("sso.logout", |_| true);
+}
+
+/// `sallyport admin sso test` under way: the page to open, and its standard error, which it writes on.
+fn tries(
+    cluster: &Cluster,
+    document: &str,
+    more: &[&str],
+) -> (Child, String, std::io::BufReader<ChildStderr>) {
+    let file = cluster.path("connector.yaml");
+    std::fs::write(&file, document).unwrap();
+    let mut command = Command::new(PROGRAM);
+    command.args(["admin", "--data-dir"]).arg(cluster.data_dir()).args(["sso", "test"]).arg(file).args(more);
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut said, mut line) = (std::io::BufReader::new(child.stderr.take().unwrap()), String::new());
+    said.read_line(&mut line).unwrap();
+    let address = line.strip_prefix("Open ").and_then(|line| line.split_once(" in a browser"));
+    let address = address.unwrap_or_else(|| panic!("{line}")).0.replacen("127.0.0.1", "localhost", 1);
+    (child, address, said)
+}
+
+#[test]
+fn an_administrator_tries_a_connector_and_nothing_of_it_is_stored() {
+    let page = Page::new();
+    let cluster = page.cluster();
+    let proxy = format!("https://{}", cluster.proxy().replacen("127.0.0.1", "localhost", 1));
+    let provider = Provider::start(&page.path(""), &proxy);
+    let rules = "{claim: groups, value: ops, roles: [access, nowhere]}, {claim: hd, roles: [auditor]}";
+    let mut browser = Browser::start(&page.path("ca.pem"));
+    let (test, address, _said) = tries(&cluster, &document(&cluster, &provider, &proxy, rules), &[]);
+    browser.go(&address);
+    browser.press("Continue with Corporate login");
+    at_the_provider(&mut browser, &provider, "1");
+    let told = stdout(&ok(test.wait_with_output().unwrap()));
+    for part in [
+        "Subject:  1\n",
+        "\"preferred_username\": \"alice\"",
+        "  rule 1 (groups): ops gives access, nowhere\n",
+        "  rule 2 (hd): there is no claim hd\n",
+        "Roles:    access\n",
+        "Not there: nowhere",
+        "This login would be alice's.\n",
+    ] {
+        assert!(told.contains(part), "{part:?}: {told}");
+    }
+
+    // Where no rule is a hit; the provider knows the browser by now.
+    let rules = "{claim: groups, value: nobodies, roles: [access]}";
+    let (test, address, _said) =
+        tries(&cluster, &document(&cluster, &provider, &proxy, rules), &["--format", "json"]);
+    browser.go(&address);
+    browser.press("Continue with Corporate login");
+    let output = test.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let told = json(&output);
+    assert_eq!(
+        (&told["refused"]["reason"], &told["roles"]),
+        (&"no_roles".into(), &serde_json::json!([])),
+        "{told}"
+    );
+
+    let listed = json(&ok(cluster.admin(&["sso", "ls", "--format", "json"])));
+    assert_eq!(listed, serde_json::json!([]));
+    let user = cluster.admin(&["get", "user/alice"]);
+    assert!(!user.status.success(), "{user:?}");
+    assert!(!cluster.events().iter().any(|event| event["kind"] == "sso.login"), "it was no login");
+    // It has the authority call an address: that takes a right to every role.
+    let carol = cluster.add_user("carol", "access", &me());
+    let file = cluster.path("connector.yaml");
+    let said = carol.run(&["admin", "sso", "test", file.to_str().unwrap()]);
+    assert!(said.status.code() == Some(4) && stderr(&said).contains("carol may not"), "{said:?}");
 }
