@@ -155,8 +155,9 @@ impl Accounts {
             return Err(refusal(status, "roles that pin came meanwhile"));
         }
         let (mut steps, overtaken) = match &spends {
-            Spends::Password { credential, revision, code, .. } => (
-                self.spend_password(&user.name, credential, *revision, code.as_ref(), now).await?,
+            Spends::Password { credential, revision, code, password } => (
+                self.spend_password(&user.name, credential, *revision, (Some(password), code.as_ref()), now)
+                    .await?,
                 refusal(Status::unauthenticated(WRONG), "the same code twice at once"),
             ),
             Spends::Challenge { used, challenge, proven_at } => {

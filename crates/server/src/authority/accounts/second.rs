@@ -7,6 +7,7 @@ use sallyport_audit::{Code, Event};
 use sallyport_store::{Op, StoreError, Stored, typed};
 use time::OffsetDateTime;
 use tonic::Status;
+use zeroize::Zeroizing;
 
 use crate::authority::accounts::login::{Account, Accounts, LoginRefusal, WRONG, locked_out, refusal};
 use crate::authority::accounts::means::{Means, UsedFactor, Way};
@@ -175,7 +176,7 @@ impl Accounts {
         user: &UserName,
         credential: &CredentialRecord,
         revision: u64,
-        code: Option<&SpentCode>,
+        (password, code): (Option<&Zeroizing<String>>, Option<&SpentCode>),
         now: OffsetDateTime,
     ) -> Result<Vec<Op>, LoginRefusal> {
         let mut steps = Vec::new();
@@ -191,7 +192,13 @@ impl Accounts {
             if let Some(until) = stored.locked_until.filter(|until| *until > now.unix_timestamp()) {
                 return Err(refusal(locked_out(until, now), "locked out meanwhile"));
             }
-            if stored.password != credential.password {
+            let is_still_right = match password {
+                _ if stored.password == credential.password => true,
+                // Another login of the user may have stored a stronger hash of the same password.
+                Some(password) => self.passwords.verify(password.clone(), stored.password).await?,
+                None => false,
+            };
+            if !is_still_right {
                 return Err(refusal(Status::unauthenticated(WRONG), "the password changed meanwhile"));
             }
             return Ok(steps);
@@ -243,7 +250,7 @@ impl Accounts {
         proven: &ProvenCode,
         now: OffsetDateTime,
     ) -> Result<Vec<Op>, LoginRefusal> {
-        self.spend_password(user, &proven.credential, proven.revision, Some(&proven.code), now).await
+        self.spend_password(user, &proven.credential, proven.revision, (None, Some(&proven.code)), now).await
     }
 
     /// Hashes a secret as passwords are.

@@ -214,11 +214,12 @@ impl Challenges {
             }
         };
         let Proven { user, user_revision, by, spends, .. } = proven;
-        let Spends::Password { credential, revision, code, .. } = spends else {
+        let Spends::Password { credential, revision, code, password } = spends else {
             return Err(Status::internal("a password was proven by something else"));
         };
         let _changing = self.identities.steady().await;
-        let spent = self.accounts.spend_password(&user.name, &credential, revision, code.as_ref(), now).await;
+        let given = (Some(&password), code.as_ref());
+        let spent = self.accounts.spend_password(&user.name, &credential, revision, given, now).await;
         let spent = match spent {
             Ok(steps) => steps,
             Err(refusal) => {

@@ -372,12 +372,12 @@ async fn a_cluster_that_is_configured_with_nothing_lets_no_administrator_change_
             assert!(refused.message().contains(way), "{refused:?}");
         }
     }
-    // What is read, and what cannot wait, takes none.
+    // What is read takes none, nor does a lock, which cannot wait.
     let listed = v1::ListResourcesRequest { kind: "user".to_owned(), ..Default::default() };
     assert_eq!(admin.list_resources(listed).await.unwrap().into_inner().resources.len(), 1);
-    create(&mut admin, document("lock", "stop", "{target: {user: mallory}}"), false).await.unwrap();
     // The socket asks for none.
     add_user(&mut cluster.admin().await, "bob").await.unwrap();
+    create(&mut admin, document("lock", "stop", "{target: {user: bob}}"), false).await.unwrap();
     // With a factor the administrator goes on.
     let secret = bench.add_codes(&root, "phone", Proof::Password(PASSWORD.to_owned())).await.unwrap();
     is_demanded(create(&mut admin, role(), false).await);
