@@ -42,19 +42,18 @@ impl Way {
     }
 }
 
-/// How often a login begins whose calls meet the end of their connection.
-const BEGINNINGS: usize = 3;
+/// For how long a login begins anew whose calls meet the end of their connection: those of all programs are of one age, and so one after
+/// another is ended.
+const ENDS_MET: Duration = Duration::from_secs(10);
 
 /// One login, and how long it took; none where the authority says that it is busy.
 pub(super) async fn once(stage: &Stage, way: Way) -> Result<Option<Duration>, LabError> {
     let began = Instant::now();
     let mut done = by(stage, way).await;
-    for _ in 1..BEGINNINGS {
-        // The authority ends connections of a certain age. A call that was not sent by then is cancelled here; the channel dials
-        // anew for the next.
-        if done.as_ref().is_err_and(|status| status.code() == Code::Cancelled) {
-            done = by(stage, way).await;
-        }
+    // The authority ends connections of a certain age. A call that was not sent by then is cancelled here; the channel dials anew for
+    // the next.
+    while done.as_ref().is_err_and(|status| status.code() == Code::Cancelled) && began.elapsed() < ENDS_MET {
+        done = by(stage, way).await;
     }
     match done {
         Ok(()) => Ok(Some(began.elapsed())),
