@@ -50,9 +50,7 @@ const ENDS_MET: Duration = Duration::from_secs(10);
 pub(super) async fn once(stage: &Stage, way: Way) -> Result<Option<Duration>, LabError> {
     let began = Instant::now();
     let mut done = by(stage, way).await;
-    // The authority ends connections of a certain age. A call that was not sent by then is cancelled here; the channel dials anew for
-    // the next.
-    while done.as_ref().is_err_and(|status| status.code() == Code::Cancelled) && began.elapsed() < ENDS_MET {
+    while done.as_ref().is_err_and(was_ended) && began.elapsed() < ENDS_MET {
         done = by(stage, way).await;
     }
     match done {
@@ -63,6 +61,12 @@ pub(super) async fn once(stage: &Stage, way: Way) -> Result<Option<Duration>, La
             said: status.message().to_owned(),
         }),
     }
+}
+
+/// Whether a call met the end of its connection. The authority ends those of a certain age: a call that was not sent by then is cancelled
+/// here, and one that was on its way fails with the connection. The channel dials anew for the next.
+fn was_ended(status: &Status) -> bool {
+    status.code() == Code::Cancelled || status.message().starts_with("h2 protocol error")
 }
 
 async fn by(stage: &Stage, way: Way) -> Result<(), Status> {
