@@ -8,6 +8,8 @@ use sallyport_wire::v1::web_client::WebClient;
 use tonic::Status;
 use tonic::transport::Channel;
 
+use super::line::Line;
+
 /// What a program keeps to itself until its login is proven (RFC 7636 §4.1).
 const VERIFIER: &str = "a-verifier-of-forty-three-characters-or-more";
 /// Where a program awaits its browser. Nothing listens there: the lab reads the address itself.
@@ -15,13 +17,13 @@ const PORT: u32 = 45_678;
 
 /// A program at an address, and the browser beside it.
 pub(super) struct Program {
-    pub(super) channel: Channel,
+    pub(super) line: Line,
     pub(super) address: String,
 }
 
 impl Program {
     pub(super) fn login(&self) -> LoginClient<Channel> {
-        LoginClient::new(self.channel.clone())
+        LoginClient::new(self.line.channel())
     }
 }
 

@@ -6,6 +6,7 @@
 //! does, whatever the clients of this machine take besides.
 
 mod calls;
+mod line;
 mod press;
 mod provider;
 mod stage;

@@ -4,7 +4,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hyper_util::rt::TokioIo;
 use sallyport_access::{ClusterName, HostRole};
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_ca::{Trust, TrustBundle};
@@ -16,16 +15,16 @@ use sallyport_wire::v1::login_client::LoginClient;
 use sallyport_wire::v1::session_factors_client::SessionFactorsClient;
 use sallyport_wire::v1::web_client::WebClient;
 use sallyport_wire::{alpn, v1};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, UnixStream};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex as TurnMutex;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 use super::calls::{Keys, Program, by_passkey};
+use super::line::{Line, channel_by};
 use super::provider::Provider;
 use crate::LabError;
 
@@ -63,21 +62,21 @@ pub(super) struct Size {
 
 /// A proxy that the lab stands for.
 pub(super) struct Proxy {
-    pub(super) channel: Channel,
+    pub(super) line: Line,
     pub(super) ssh_public: String,
     pub(super) tls_public: Vec<u8>,
 }
 
 impl Proxy {
     pub(super) fn pages(&self) -> WebClient<Channel> {
-        WebClient::new(self.channel.clone())
+        WebClient::new(self.line.channel())
     }
 }
 
 /// Someone who has proven a factor for a session.
 pub(super) struct Proven {
     /// As the person's login.
-    pub(super) channel: Channel,
+    pub(super) line: Line,
     /// What the certificates for that session are asked for with.
     pub(super) request: v1::CertifySessionRequest,
 }
@@ -127,24 +126,6 @@ fn answered(what: &'static str) -> impl Fn(tonic::Status) -> LabError {
     move |status| LabError::Failed { what: what.to_owned(), said: status.message().to_owned() }
 }
 
-/// A channel of gRPC over connections that `dial` makes: the first now, and another where the authority ends one, as it does
-/// after a while with those of programs that have no certificate.
-async fn channel_by<D, F, S>(dial: D) -> Result<Channel, LabError>
-where
-    D: Fn() -> F + Send + 'static,
-    F: Future<Output = std::io::Result<S>> + Send + 'static,
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    let connect = tower::service_fn(move |_| {
-        let dialled = dial();
-        async move { dialled.await.map(TokioIo::new) }
-    });
-    Endpoint::from_static("http://lab.invalid")
-        .connect_with_connector(connect)
-        .await
-        .map_err(LabError::of_connection)
-}
-
 /// The addresses of programs: each in a network of its own, since a network has a bound of its own, too.
 fn address(number: usize) -> Ipv4Addr {
     let [high, low] = u16::try_from(number).unwrap_or(u16::MAX).to_be_bytes();
@@ -157,10 +138,10 @@ struct Authority {
 }
 
 impl Authority {
-    async fn connect(&self, from: Ipv4Addr, config: ClientConfig, name: &str) -> Result<Channel, LabError> {
+    fn line(&self, from: Ipv4Addr, config: ClientConfig, name: &str) -> Result<Line, LabError> {
         let name = ServerName::try_from(name.to_owned()).map_err(LabError::of_connection)?;
         let (at, connector) = (self.at, TlsConnector::from(Arc::new(config)));
-        channel_by(move || {
+        let dial = move || {
             let (name, connector) = (name.clone(), connector.clone());
             async move {
                 let socket = TcpSocket::new_v4()?;
@@ -168,34 +149,32 @@ impl Authority {
                 socket.set_nodelay(true)?;
                 connector.connect(name, socket.connect(at).await?).await
             }
-        })
-        .await
+        };
+        Ok(Line::by(move || channel_by(dial.clone())))
     }
 
     /// As a program that has no certificate yet.
-    async fn stranger(&self, from: Ipv4Addr) -> Result<Channel, LabError> {
+    fn stranger(&self, from: Ipv4Addr) -> Result<Line, LabError> {
         let config = sallyport_ca::tls::pinned_client_config(&self.pin, &[alpn::AUTH])
             .map_err(LabError::of_connection)?;
-        self.connect(from, config, "auth.sallyport.internal").await
+        self.line(from, config, "auth.sallyport.internal")
     }
 
-    async fn programs(&self, first: usize, count: usize) -> Result<Vec<Program>, LabError> {
-        let mut programs = Vec::with_capacity(count);
-        for number in first..first + count {
-            let channel = self.stranger(address(number)).await?;
-            programs.push(Program { channel, address: address(number).to_string() });
-        }
-        Ok(programs)
+    fn programs(&self, first: usize, count: usize) -> Result<Vec<Program>, LabError> {
+        (first..first + count)
+            .map(address)
+            .map(|from| Ok(Program { line: self.stranger(from)?, address: from.to_string() }))
+            .collect()
     }
 
     /// As a member of the cluster, by its certificate.
-    async fn member(
+    fn member(
         &self,
         from: Ipv4Addr,
         bundle: Option<v1::TrustBundle>,
         certificate: &str,
         key: &TlsKey,
-    ) -> Result<Channel, LabError> {
+    ) -> Result<Line, LabError> {
         let bundle = bundle.unwrap_or_default();
         let trust = Trust::from_bundle(&TrustBundle {
             cluster: CLUSTER.to_owned(),
@@ -211,7 +190,7 @@ impl Authority {
         let config = sallyport_ca::tls::client_config(&trust, Some((identity.0, &identity.1)), &[alpn::AUTH]);
         let cluster = ClusterName::new(CLUSTER).map_err(LabError::of_connection)?;
         let server = sallyport_ca::server_name(HostRole::Auth, &cluster);
-        self.connect(from, config.map_err(LabError::of_connection)?, &server).await
+        self.line(from, config.map_err(LabError::of_connection)?, &server)
     }
 
     async fn join(&self, token: String, number: usize) -> Result<Proxy, LabError> {
@@ -226,10 +205,10 @@ impl Authority {
             tls_public_key: tls.spki_der().to_vec().into(),
             ..Default::default()
         };
-        let mut login = LoginClient::new(self.stranger(address(number)).await?);
+        let mut login = LoginClient::new(self.stranger(address(number))?.channel());
         let issued = login.join(request).await.map_err(answered("joining as a proxy"))?.into_inner();
-        let channel = self.member(address(number), issued.trust, &issued.tls_certificate_pem, &tls).await?;
-        Ok(Proxy { channel, ssh_public: ssh.public_line().to_owned(), tls_public: tls.spki_der().to_vec() })
+        let line = self.member(address(number), issued.trust, &issued.tls_certificate_pem, &tls)?;
+        Ok(Proxy { line, ssh_public: ssh.public_line().to_owned(), tls_public: tls.spki_der().to_vec() })
     }
 }
 
@@ -242,7 +221,7 @@ impl Stage {
             pin: cluster.pin().to_owned(),
         };
         let socket = cluster.authority_directory().join("admin.sock");
-        let mut admin = AdminClient::new(channel_by(move || UnixStream::connect(socket.clone())).await?);
+        let mut admin = AdminClient::new(channel_by(move || UnixStream::connect(socket.clone())));
         let mut proxies = Vec::new();
         for number in 0..size.proxies {
             let asked = v1::CreateTokenRequest { role: "proxy".to_owned(), ..Default::default() };
@@ -250,8 +229,8 @@ impl Stage {
                 admin.create_token(asked).await.map_err(answered("making a token"))?.into_inner().token;
             proxies.push(authority.join(token, number).await?);
         }
-        let programs = authority.programs(0, size.addresses).await?;
-        let attackers = authority.programs(ATTACKERS, size.addresses).await?;
+        let programs = authority.programs(0, size.addresses)?;
+        let attackers = authority.programs(ATTACKERS, size.addresses)?;
         let provider = Provider::start(testbed.directory()).await?;
         for yaml in [ROLE.to_owned(), PROVING_ROLE.to_owned(), provider.document(CONNECTOR, ORIGIN)] {
             let create = v1::CreateResourceRequest { yaml, replace: true };
@@ -279,15 +258,14 @@ impl Stage {
             let program = programs.next();
             let login = by_passkey(program, pages.clone(), &mut authenticator, &keys).await;
             let login = login.map_err(answered("logging in"))?;
-            let channel =
-                authority.member(address(number), login.trust, &login.tls_certificate_pem, &tls).await?;
-            let challenge = prove(&channel, pages, &program.address, &mut authenticator).await?;
+            let line = authority.member(address(number), login.trust, &login.tls_certificate_pem, &tls)?;
+            let challenge = prove(line.channel(), pages, &program.address, &mut authenticator).await?;
             let request = v1::CertifySessionRequest {
                 challenge,
                 ssh_certificate: login.ssh_certificate,
                 tls_certificate_pem: login.tls_certificate_pem,
             };
-            proven.push(Proven { channel, request });
+            proven.push(Proven { line, request });
         }
         Ok(Self {
             crowd: Handle::current(),
@@ -326,7 +304,7 @@ async fn passkey(mut web: WebClient<Channel>, token: String) -> Result<Authentic
 
 /// Proves a passkey for a session with the node, and gives the challenge that it was proven by.
 async fn prove(
-    channel: &Channel,
+    channel: Channel,
     mut pages: WebClient<Channel>,
     address: &str,
     authenticator: &mut Authenticator,
@@ -343,8 +321,7 @@ async fn prove(
         host_name: "lab".to_owned(),
         ..Default::default()
     };
-    let asked =
-        SessionFactorsClient::new(channel.clone()).begin(wanted).await.map_err(failed())?.into_inner();
+    let asked = SessionFactorsClient::new(channel).begin(wanted).await.map_err(failed())?.into_inner();
     let id = asked.page.unwrap_or_default().challenge;
     let begin = v1::WebBeginPasskeyRequest { id: id.clone(), address: address.to_owned(), code: asked.code };
     let options = pages.begin_approval_passkey(begin).await.map_err(failed())?.into_inner();

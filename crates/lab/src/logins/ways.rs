@@ -42,18 +42,10 @@ impl Way {
     }
 }
 
-/// For how long a login begins anew whose calls meet the end of their connection: those of all programs are of one age, and so one after
-/// another is ended.
-const ENDS_MET: Duration = Duration::from_secs(10);
-
 /// One login, and how long it took; none where the authority says that it is busy.
 pub(super) async fn once(stage: &Stage, way: Way) -> Result<Option<Duration>, LabError> {
     let began = Instant::now();
-    let mut done = by(stage, way).await;
-    while done.as_ref().is_err_and(was_ended) && began.elapsed() < ENDS_MET {
-        done = by(stage, way).await;
-    }
-    match done {
+    match by(stage, way).await {
         Ok(()) => Ok(Some(began.elapsed())),
         Err(status) if status.code() == Code::ResourceExhausted => Ok(None),
         Err(status) => Err(LabError::Failed {
@@ -61,12 +53,6 @@ pub(super) async fn once(stage: &Stage, way: Way) -> Result<Option<Duration>, La
             said: status.message().to_owned(),
         }),
     }
-}
-
-/// Whether a call met the end of its connection. The authority ends those of a certain age: a call that was not sent by then is cancelled
-/// here, and one that was on its way fails with the connection. The channel dials anew for the next.
-fn was_ended(status: &Status) -> bool {
-    status.code() == Code::Cancelled || status.message().starts_with("h2 protocol error")
 }
 
 async fn by(stage: &Stage, way: Way) -> Result<(), Status> {
@@ -143,7 +129,7 @@ async fn single_sign_on(stage: &Stage) -> Result<(), Status> {
 
 async fn session_certificate(stage: &Stage) -> Result<(), Status> {
     let person = stage.proven.next();
-    SessionFactorsClient::new(person.channel.clone()).certify(person.request.clone()).await.map(drop)
+    SessionFactorsClient::new(person.line.channel()).certify(person.request.clone()).await.map(drop)
 }
 
 async fn renewal(stage: &Stage) -> Result<(), Status> {
@@ -153,5 +139,5 @@ async fn renewal(stage: &Stage) -> Result<(), Status> {
         tls_public_key: proxy.tls_public.clone().into(),
         public_names: Vec::new(),
     };
-    FleetClient::new(proxy.channel.clone()).renew_host(request).await.map(drop)
+    FleetClient::new(proxy.line.channel()).renew_host(request).await.map(drop)
 }
