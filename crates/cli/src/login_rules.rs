@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use sallyport_wire::convert;
 use sallyport_wire::v1::{LoginRuleOutcome, TestLoginRulesRequest};
+use sallyport_wire::{CLAIMS_BYTES, convert};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -64,21 +64,21 @@ pub(crate) struct Test {
 
 /// How logins by a connector are called.
 const SINGLE_SIGN_ON: &str = "single sign-on";
-/// Most bytes of claims that the authority reads.
-const CLAIMS_BYTES: u64 = 32 * 1024;
 
 /// The claims of a file, as JSON.
 fn claims(path: &Path) -> CliResult<String> {
     let shown = path.display();
     let (mut text, is_input) = (String::new(), path == Path::new("-"));
+    // One more than is taken, so that what is too long shows.
+    let most = CLAIMS_BYTES as u64 + 1;
     let read = match is_input {
-        true => std::io::stdin().take(CLAIMS_BYTES + 1).read_to_string(&mut text),
-        false => File::open(path).and_then(|file| file.take(CLAIMS_BYTES + 1).read_to_string(&mut text)),
+        true => std::io::stdin().take(most).read_to_string(&mut text),
+        false => File::open(path).and_then(|file| file.take(most).read_to_string(&mut text)),
     };
     read.doing(if is_input { "read standard input".to_owned() } else { format!("read {shown}") })?;
     let example = r#"write a JSON object of claims, such as {"groups": ["ops"]}"#;
     let problem = match serde_json::from_str::<Value>(&text) {
-        _ if text.len() as u64 > CLAIMS_BYTES => format!("has more than {CLAIMS_BYTES} bytes"),
+        _ if text.len() > CLAIMS_BYTES => format!("has more than {CLAIMS_BYTES} bytes"),
         Ok(Value::Object(_)) => return Ok(text),
         Ok(_) => "is JSON, and not an object".to_owned(),
         Err(error) => format!("is not JSON: {error}"),

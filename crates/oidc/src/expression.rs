@@ -1,11 +1,10 @@
 //! A regular expression that a value has to match whole. Matching takes time that is linear in the value, whatever the expression is.
 
-use std::fmt;
-
 use regex::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::error::OidcError;
+use crate::text::written_as_text;
 
 /// Longest expression, in bytes.
 const MAX_BYTES: usize = 512;
@@ -58,25 +57,7 @@ impl PartialEq for Expression {
 
 impl Eq for Expression {}
 
-impl fmt::Display for Expression {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl TryFrom<String> for Expression {
-    type Error = OidcError;
-
-    fn try_from(text: String) -> Result<Self, OidcError> {
-        Self::parse(&text)
-    }
-}
-
-impl From<Expression> for String {
-    fn from(expression: Expression) -> Self {
-        expression.text
-    }
-}
+written_as_text!(Expression);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -39,6 +39,7 @@ mod mapping;
 mod overage;
 mod path;
 mod template;
+mod text;
 mod token;
 
 pub use algorithm::Algorithm;

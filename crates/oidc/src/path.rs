@@ -1,12 +1,11 @@
 //! Where in the claims a value is: `groups`, `realm_access.roles`, `["https://example.com/groups"].name`.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::error::OidcError;
 use crate::json::kind;
+use crate::text::written_as_text;
 
 /// Most names of a path.
 const MAX_NAMES: usize = 16;
@@ -173,22 +172,4 @@ impl Collected {
     }
 }
 
-impl fmt::Display for Path {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl TryFrom<String> for Path {
-    type Error = OidcError;
-
-    fn try_from(text: String) -> Result<Self, OidcError> {
-        Self::parse(&text)
-    }
-}
-
-impl From<Path> for String {
-    fn from(path: Path) -> Self {
-        path.text
-    }
-}
+written_as_text!(Path);

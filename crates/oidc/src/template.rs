@@ -1,12 +1,11 @@
 //! Texts with claims in them: `{{claims.groups}}`, `team-{{claims.department}}`.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::error::OidcError;
 use crate::path::{Found, Path};
+use crate::text::written_as_text;
 
 /// Most texts that one template becomes.
 pub const MAX_TEXTS: usize = 2_000;
@@ -149,22 +148,4 @@ impl Rendered {
     }
 }
 
-impl fmt::Display for Template {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl TryFrom<String> for Template {
-    type Error = OidcError;
-
-    fn try_from(text: String) -> Result<Self, OidcError> {
-        Self::parse(&text)
-    }
-}
-
-impl From<Template> for String {
-    fn from(template: Template) -> Self {
-        template.text
-    }
-}
+written_as_text!(Template);

@@ -38,6 +38,14 @@ pub struct Identity {
     pub subject: String,
 }
 
+impl Identity {
+    /// Whether a text may be a subject (Core §2).
+    #[must_use]
+    pub fn is_subject(text: &str) -> bool {
+        !text.is_empty() && text.len() <= MAX_SUBJECT_BYTES && !text.chars().any(char::is_control)
+    }
+}
+
 /// An identity provider as it is configured.
 #[derive(Debug, Clone)]
 pub struct Provider {
@@ -330,7 +338,7 @@ fn check_times(
 /// `sub` as it may be (Core §2).
 pub(crate) fn subject(claims: &Map<String, Value>) -> Result<&str, OidcError> {
     let subject = text(claims, "sub")?;
-    if subject.is_empty() || subject.len() > MAX_SUBJECT_BYTES || subject.chars().any(char::is_control) {
+    if !Identity::is_subject(subject) {
         return Err(OidcError::WrongClaim {
             claim: "sub",
             got: format!("a text of {} bytes", subject.len()),

@@ -34,6 +34,9 @@ pub const READ_AHEAD_BYTES: usize = 64 * 1024;
 /// Longest frame of HTTP/2 that a proxy and its clients take from each other: a message with 64 KiB of SSH, in one.
 pub const FRAME_BYTES: u32 = 66 * 1024;
 
+/// Most bytes of claims by which an administrator describes a login to the authority (`Logins.TestRules`): half of what a request may have.
+pub const CLAIMS_BYTES: usize = 32 * 1024;
+
 /// Messages, clients and servers generated from `proto/sallyport/v1`.
 #[allow(
     missing_docs,

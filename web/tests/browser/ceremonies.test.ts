@@ -293,7 +293,7 @@ test('an approval is given and refused by keyboard alone', async () => {
   await refused.close();
 });
 
-test('a factor is looked at and removed by a passkey, and one that is kept stays', async () => {
+test('a person looks at their factors and removes one by a passkey; the other one stays', async () => {
   const visit = await rig.visit('/factors#factors-41');
   await (await visit.authenticator()).holds();
   await visit.press(text.factors.submit);

@@ -95,7 +95,7 @@ impl Kept {
         };
         made.map_err(|problem| {
             format!(
-                "{} is not installed: {problem}\n  the tests that need it fail without it; {} may name one that is there already",
+                "setup cannot install {}: {problem}\n  the tests that need it fail without it; {} names another installation of it",
                 self.title(),
                 self.variable()
             )

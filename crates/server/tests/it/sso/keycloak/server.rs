@@ -23,7 +23,7 @@ fn home() -> PathBuf {
     assert!(
         home.join("bin/kc.sh").exists(),
         "Keycloak is not there: `cargo xtask setup --measure` fetches it for `cargo xtask test --measure`; SALLYPORT_KEYCLOAK names the directory of \
-         one that is unpacked already, which needs Java 17 or newer"
+         a distribution of it, which needs Java 17 or newer"
     );
     home
 }
