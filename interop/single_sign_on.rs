@@ -333,3 +333,54 @@ fn an_administrator_tries_a_connector_and_nothing_of_it_is_stored() {
     let said = carol.run(&["admin", "sso", "test", file.to_str().unwrap()]);
     assert!(said.status.code() == Some(4) && stderr(&said).contains("carol may not"), "{said:?}");
 }
+
+#[test]
+fn a_local_user_is_linked_by_the_command_that_the_page_shows_and_logs_in_by_the_provider() {
+    let page = Page::new();
+    let cluster = page.cluster();
+    let proxy = format!("https://{}", cluster.proxy().replacen("127.0.0.1", "localhost", 1));
+    let provider = Provider::start(&page.path(""), &proxy);
+    connect(&cluster, &provider, &proxy, "auditor");
+    let alice = cluster.add_user("alice", "access", "");
+    let mut browser = Browser::start(&page.path("ca.pem"));
+    let shown = Shown::new(&page.path(""));
+    let mut refused = shown.start(&alice, &["login", "--browser", "--user", "alice"]);
+    browser.go(&shown.address());
+    browser.press("Continue with Corporate login");
+    at_the_provider(&mut browser, &provider, "1");
+    browser.reads("sallyport admin users link 'alice' --connector corp --subject '1'");
+    refused.kill().unwrap();
+    drop(refused.wait_with_output());
+
+    let link = ["users", "link", "alice", "--connector", "corp", "--subject", "1"];
+    let linked = ok(cluster.admin(&link));
+    let said = format!(
+        "User alice is linked with the person 1 of {}, and logs in by the connector corp, too.\n",
+        provider.issuer
+    );
+    assert_eq!(stdout(&linked), said);
+    let again = cluster.admin(&link);
+    assert!(
+        !again.status.success() && stderr(&again).contains("sallyport admin users unlink alice"),
+        "{again:?}"
+    );
+    let listed = json(&ok(cluster.admin(&["users", "ls", "--format", "json"])));
+    let of_alice = listed.as_array().unwrap().iter().find(|user| user["metadata"]["name"] == "alice");
+    assert_eq!(of_alice.unwrap()["spec"]["link"]["subject"], "1", "{listed}");
+    assert!(stdout(&ok(cluster.admin(&["users", "ls"]))).contains("link=corp/1"));
+
+    let login = shown.start(&alice, &["login", "--browser", "--user", "alice"]);
+    browser.go(&shown.address());
+    browser.press("Continue with Corporate login");
+    ok(login.wait_with_output().unwrap());
+    let status = json(&ok(alice.run(&["status", "--format", "json"])));
+    assert_eq!(
+        (&status["user"], &status["roles"]),
+        (&"alice".into(), &serde_json::json!(["access"])),
+        "{status}"
+    );
+    let unlinked = json(&ok(cluster.admin(&["users", "unlink", "alice", "--format", "json"])));
+    assert_eq!((&unlinked["subject"], &unlinked["ended_logins"]), (&"1".into(), &1.into()), "{unlinked}");
+    let ended = alice.run(&["ls"]);
+    assert!(stderr(&ended).contains("the user was unlinked"), "{ended:?}");
+}

@@ -61,6 +61,10 @@ codes! {
     ChallengeProven = "SP1015I", "user.challenge_proven";
     /// A proof was refused, or what was to be proven has ended: a wrong person, factor, code or verifier, or it was refused at the page.
     ChallengeRefused = "SP1015W", "user.challenge_refused";
+    /// A local user was linked with a person of an identity provider, and logs in as that person, too.
+    UserLinked = "SP1016I", "user.linked";
+    /// The link of a local user with a person of an identity provider ended, and the logins that came by it.
+    UserUnlinked = "SP1017I", "user.unlinked";
     /// A login was ended before its time: its user logged out or ended it from another, or an administrator did.
     LoginEnded = "SP1040I", "login.ended";
     /// A login, new certificates for one, or a user's first factor by single sign-on, was refused by a login rule.

@@ -81,6 +81,8 @@ pub const METHODS: &[(&str, Weight)] = {
         ("Admin.DeleteResource", Documents),
         ("Admin.CreateUser", Dangerous),
         ("Admin.ResetUser", Dangerous),
+        ("Admin.LinkUser", Dangerous),
+        ("Admin.UnlinkUser", Dangerous),
         ("Admin.CreateToken", Dangerous),
         ("Certificates.SignCertificate", Dangerous),
         ("Rotation.RotateCa", Dangerous),

@@ -214,6 +214,11 @@ fn facts(resource: &serde_json::Value) -> String {
             serde_json::Value::String(text) => Some(format!("{key}={text}")),
             serde_json::Value::Number(number) => Some(format!("{key}={number}")),
             serde_json::Value::Bool(set) => Some(format!("{key}={set}")),
+            // Who a user is at an identity provider.
+            serde_json::Value::Object(person) => {
+                let of = |name: &str| person.get(name).and_then(serde_json::Value::as_str);
+                of("connector").zip(of("subject")).map(|(by, subject)| format!("{key}={by}/{subject}"))
+            }
             serde_json::Value::Array(items) => {
                 let items: Vec<&str> = items.iter().filter_map(serde_json::Value::as_str).collect();
                 (!items.is_empty()).then(|| format!("{key}={}", items.join(",")))

@@ -186,6 +186,9 @@ pub(crate) fn told(result: &Value) -> String {
         line(&format!("Second factor: {}", if second_factor { "yes" } else { "not said" }));
     }
     match (&result["refused"], result["user"].as_str()) {
+        (Value::Null, Some(user)) if result["linked"].as_bool() == Some(true) => line(&format!(
+            "This login would be {user}'s: a local user, who is linked, and whose own roles and traits count."
+        )),
         (Value::Null, Some(user)) => line(&format!("This login would be {user}'s.")),
         (Value::Null, None) => {}
         (refused, _) => {
@@ -229,6 +232,10 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+        let mut linked = result;
+        linked["linked"] = json!(true);
+        let text = told(&linked);
+        assert!(text.contains("This login would be alice's: a local user, who is linked"), "{text}");
         let refused =
             told(&json!({ "refused": { "reason": "refused_by_provider", "message": "invalid_client" } }));
         assert_eq!(refused, "This login would be refused (refused_by_provider): invalid_client\n");

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use sallyport_wire::v1::{
-    CreateUserRequest, DeleteResourceRequest, InviteResponse, ResetUserRequest, TraitValues,
+    CreateUserRequest, DeleteResourceRequest, InviteResponse, LinkUserRequest, ResetUserRequest, TraitValues,
+    UnlinkUserRequest,
 };
 use sallyport_wire::{InviteLink, UNKNOWN_PROXY, convert};
 use serde_json::json;
@@ -19,8 +20,12 @@ pub(super) enum Users {
     /// List users.
     Ls(Ls),
     /// Take a user's credentials away, end their logins and print a link to set new ones, which users of single sign-on need not.
-    /// Also lifts a lockout.
+    /// Also lifts a lockout, and unlinks a user who is linked.
     Reset(Named),
+    /// Have a local user log in as a person of an identity provider, too. Their roles and traits stay their own.
+    Link(Link),
+    /// End the link of a user with a person of an identity provider. The logins that came by it end at once, with the sessions that run.
+    Unlink(Named),
     /// Remove a user. Their logins end at once, with the sessions that run.
     Rm(Named),
 }
@@ -60,6 +65,19 @@ pub(super) struct Named {
     format: Format,
 }
 
+#[derive(Debug, clap::Args)]
+pub(super) struct Link {
+    name: String,
+    /// The connector by which the person comes: sallyport admin sso ls.
+    #[arg(long, value_name = "NAME")]
+    connector: String,
+    /// What the provider calls the person (sub): the page of a login that was refused shows it, and so does the event sso.refused.
+    #[arg(long)]
+    subject: String,
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
 pub(super) async fn run(authority: &Authority, command: Users) -> CliResult {
     match command {
         Users::Add(args) => add(authority, args).await,
@@ -76,6 +94,8 @@ pub(super) async fn run(authority: &Authority, command: Users) -> CliResult {
             }
             print_invite(authority, invite, "has no password any more", args.format)
         }
+        Users::Link(args) => link(authority, args).await,
+        Users::Unlink(args) => unlink(authority, args).await,
         Users::Rm(args) => {
             let request = DeleteResourceRequest { kind: "user".to_owned(), name: args.name.clone() };
             authority
@@ -89,6 +109,48 @@ pub(super) async fn run(authority: &Authority, command: Users) -> CliResult {
             ui::data(format!("Removed user {}.", args.name))
         }
     }
+}
+
+async fn link(authority: &Authority, args: Link) -> CliResult {
+    let request = LinkUserRequest { name: args.name, connector: args.connector, subject: args.subject };
+    let linked = authority
+        .admin()
+        .link_user(request)
+        .await
+        .map_err(|status| CliError::from_status("link the user", &status))?
+        .into_inner();
+    if args.format == Format::Json {
+        return ui::json(&json!({
+            "user": linked.user, "connector": linked.connector, "issuer": linked.issuer, "subject": linked.subject,
+        }));
+    }
+    ui::data(format!(
+        "User {} is linked with the person {} of {}, and logs in by the connector {}, too.",
+        linked.user, linked.subject, linked.issuer, linked.connector
+    ))?;
+    ui::say(
+        "An invite or reset link that was not used yet is void. To end it: sallyport admin users unlink NAME",
+    );
+    Ok(())
+}
+
+async fn unlink(authority: &Authority, args: Named) -> CliResult {
+    let unlinked = authority
+        .admin()
+        .unlink_user(UnlinkUserRequest { name: args.name })
+        .await
+        .map_err(|status| CliError::from_status("unlink the user", &status))?
+        .into_inner();
+    if args.format == Format::Json {
+        return ui::json(&json!({
+            "user": unlinked.user, "connector": unlinked.connector, "issuer": unlinked.issuer,
+            "subject": unlinked.subject, "ended_logins": unlinked.ended_logins,
+        }));
+    }
+    ui::data(format!(
+        "User {} is not linked with the person {} of the connector {} any more. Logins that ended: {}.",
+        unlinked.user, unlinked.subject, unlinked.connector, unlinked.ended_logins
+    ))
 }
 
 async fn add(authority: &Authority, args: Add) -> CliResult {

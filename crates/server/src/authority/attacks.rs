@@ -1,6 +1,7 @@
 //! Attacks that need what no client can choose: the end of a certificate, the time between a decision and the write that
 //! follows from it, the state of an earlier release, or threads that are busy.
 
+mod hashes;
 mod rules;
 
 use std::collections::BTreeMap;

@@ -160,6 +160,16 @@ pub(crate) struct UserRecord {
     /// Of a user who comes by single sign-on; none of a local one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) origin: Option<Origin>,
+    /// Of a local user who is linked with a person of a provider, and logs in by single sign-on, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) link: Option<Origin>,
+}
+
+impl UserRecord {
+    /// As whom the user logs in by single sign-on.
+    pub(crate) fn comes_as(&self) -> Option<&Origin> {
+        self.origin.as_ref().or(self.link.as_ref())
+    }
 }
 
 /// Who a user is at the identity provider.

@@ -402,6 +402,7 @@ impl Services {
                 streams: Arc::clone(&streams),
                 resources: Arc::clone(&resources),
                 accounts: Arc::clone(&accounts),
+                connectors: Arc::clone(&connectors),
                 tokens: Arc::clone(&tokens),
                 certificates: Arc::clone(&certificates),
                 reader: Arc::clone(&reader),

@@ -413,6 +413,8 @@ fn leaves() -> BTreeMap<&'static str, Leaves> {
         ("Admin.DeleteResource", Event("SP1202I")),
         ("Admin.CreateUser", Event("SP1002I")),
         ("Admin.ResetUser", Event("SP1005I")),
+        ("Admin.LinkUser", Event("SP1016I")),
+        ("Admin.UnlinkUser", Event("SP1017I")),
         ("Admin.CreateToken", Event("SP1220I")),
         ("Admin.ExportCa", Event("SP1250I")),
         ("Admin.SearchEvents", Called),

@@ -3,6 +3,7 @@
 use sallyport_access::{LoginClaims, UserName};
 use sallyport_audit::Event;
 use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::authority::factors::records::{FactorKind, FactorRecord, Noticed};
@@ -27,6 +28,9 @@ pub(crate) struct Means {
 pub(crate) struct Said {
     pub(crate) connector: String,
     pub(crate) claims: LoginClaims,
+    /// Until when certificates by it live at most, of a local user who is linked with the person; of others the user ends then.
+    #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    pub(crate) until: Option<OffsetDateTime>,
 }
 
 /// The way of a proof.
@@ -92,6 +96,11 @@ impl Way {
 }
 
 impl Means {
+    /// A proof by no factor that is known here, and by no provider.
+    pub(crate) fn by(way: Way, second_factor: bool) -> Self {
+        Self { way, factor: None, second_factor, user_verified: false, said: None }
+    }
+
     /// An event with what it was proven by.
     pub(crate) fn on(&self, event: Event) -> Event {
         let event = event.field("way", self.way.word()).field("second_factor", self.second_factor);

@@ -66,7 +66,6 @@ pub(crate) enum Spends {
     /// Of a password, and the code with it.
     Password {
         credential: CredentialRecord,
-        revision: u64,
         code: Option<SpentCode>,
         /// For a hash of today's kind, once the login stands.
         password: Zeroizing<String>,
@@ -155,9 +154,8 @@ impl Accounts {
             return Err(refusal(status, "roles that pin came meanwhile"));
         }
         let (mut steps, overtaken) = match &spends {
-            Spends::Password { credential, revision, code, password } => (
-                self.spend_password(&user.name, credential, *revision, (Some(password), code.as_ref()), now)
-                    .await?,
+            Spends::Password { credential, code, password } => (
+                self.spend_password(&user.name, credential, (password, code.as_ref()), now).await?,
                 refusal(Status::unauthenticated(WRONG), "the same code twice at once"),
             ),
             Spends::Challenge { used, challenge, proven_at } => {

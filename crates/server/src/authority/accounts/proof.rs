@@ -113,14 +113,9 @@ impl Accounts {
             let text = "this cluster requires a second factor and you have none; ask an administrator for a reset link";
             return Err(refusal(Status::failed_precondition(text), "no second factor"));
         }
-        let by = Means {
-            way: Way::Password,
-            factor: code.as_ref().and_then(|code| code.means().factor),
-            second_factor: code.is_some(),
-            user_verified: false,
-            said: None,
-        };
-        let spends = Spends::Password { credential, revision, code, password };
+        let factor = code.as_ref().and_then(|code| code.means().factor);
+        let by = Means { factor, ..Means::by(Way::Password, code.is_some()) };
+        let spends = Spends::Password { credential, code, password };
         Ok(Proven { user, user_revision, by, spends, until: None })
     }
 

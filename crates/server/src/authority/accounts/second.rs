@@ -99,20 +99,10 @@ impl SpentCode {
     /// By what a user is proven with it.
     pub(crate) fn means(&self) -> Means {
         match self {
-            Self::Totp { factor, .. } => Means {
-                way: Way::Code,
-                factor: Some(UsedFactor::of(&factor.value)),
-                second_factor: true,
-                user_verified: false,
-                said: None,
-            },
-            Self::Recovery { .. } => Means {
-                way: Way::RecoveryCode,
-                factor: None,
-                second_factor: true,
-                user_verified: false,
-                said: None,
-            },
+            Self::Totp { factor, .. } => {
+                Means { factor: Some(UsedFactor::of(&factor.value)), ..Means::by(Way::Code, true) }
+            }
+            Self::Recovery { .. } => Means::by(Way::RecoveryCode, true),
         }
     }
 }
@@ -121,8 +111,27 @@ impl SpentCode {
 #[derive(Debug)]
 pub(crate) struct ProvenCode {
     pub(crate) code: SpentCode,
+    /// As it was when the code was checked.
     credential: CredentialRecord,
-    revision: u64,
+}
+
+fn changed_meanwhile() -> LoginRefusal {
+    refusal(Status::unauthenticated(WRONG), "the password changed meanwhile")
+}
+
+/// The step that forgets the failures that a proof has found, in the credential as it is stored now; none where it found none: wrong
+/// guesses of others come at any moment, and their record is no reason to refuse what is right.
+fn forgiven(
+    user: &UserName,
+    found: &CredentialRecord,
+    (stored, revision): (CredentialRecord, u64),
+) -> Result<Vec<Op>, LoginRefusal> {
+    if found.failures.is_empty() && found.locked_until.is_none() {
+        return Ok(Vec::new());
+    }
+    let forgiven = CredentialRecord { failures: Vec::new(), locked_until: None, ..stored };
+    let step = typed::update(user.as_str(), revision, &forgiven, None);
+    Ok(vec![step.map_err(|error| storage(&error))?])
 }
 
 impl Accounts {
@@ -169,45 +178,26 @@ impl Accounts {
         })
     }
 
-    /// The steps that spend a password that was proven, and the code with it, and forget failures. A second login with the same code finds
-    /// its record changed. The caller holds what `Identities::steady` gives.
+    /// The steps that spend a password that was proven by this credential, and the code with it, and forget failures. The caller holds what
+    /// `Identities::steady` gives.
     pub(crate) async fn spend_password(
         &self,
         user: &UserName,
         credential: &CredentialRecord,
-        revision: u64,
-        (password, code): (Option<&Zeroizing<String>>, Option<&SpentCode>),
+        (password, code): (&Zeroizing<String>, Option<&SpentCode>),
         now: OffsetDateTime,
     ) -> Result<Vec<Op>, LoginRefusal> {
-        let mut steps = Vec::new();
+        let (stored, revision) = self.open_credential(user, now).await?;
+        // Another login of the user may have stored a stronger hash of the same password.
+        if stored.password != credential.password
+            && !self.passwords.verify(password.clone(), stored.password.clone()).await?
+        {
+            return Err(changed_meanwhile());
+        }
+        let mut steps = forgiven(user, credential, (stored, revision))?;
         if let Some(code) = code {
             steps.push(code.step(user, now)?);
         }
-        if credential.failures.is_empty() && credential.locked_until.is_none() {
-            // Wrong guesses of others change the record, and are no reason to refuse; another password is.
-            let stored = self.store.get::<CredentialRecord>(user.as_str(), now).await;
-            let stored =
-                stored.map_err(|error| storage(&error))?.map(|stored| stored.value).unwrap_or_default();
-            // A code that was right before the last of many guesses is refused with them.
-            if let Some(until) = stored.locked_until.filter(|until| *until > now.unix_timestamp()) {
-                return Err(refusal(locked_out(until, now), "locked out meanwhile"));
-            }
-            let is_still_right = match password {
-                _ if stored.password == credential.password => true,
-                // Another login of the user may have stored a stronger hash of the same password.
-                Some(password) => self.passwords.verify(password.clone(), stored.password).await?,
-                None => false,
-            };
-            if !is_still_right {
-                return Err(refusal(Status::unauthenticated(WRONG), "the password changed meanwhile"));
-            }
-            return Ok(steps);
-        }
-        let mut forgiven = credential.clone();
-        forgiven.failures.clear();
-        forgiven.locked_until = None;
-        let step = typed::update(user.as_str(), revision, &forgiven, None);
-        steps.push(step.map_err(|error| storage(&error))?);
         Ok(steps)
     }
 
@@ -225,7 +215,7 @@ impl Accounts {
         let (credential, revision) = self.open_credential(user, now).await?;
         let held = self.factors.held(user, now).await?;
         let wrong = match self.check_code(user, &held, otp, now).await {
-            Ok(Some(code)) => return Ok(ProvenCode { code, credential, revision }),
+            Ok(Some(code)) => return Ok(ProvenCode { code, credential }),
             Err(WrongCode::Busy(status)) => return Err(status.into()),
             Ok(None) => WrongCode::Missing,
             Err(wrong) => wrong,
@@ -243,14 +233,21 @@ impl Accounts {
         Err(refusal)
     }
 
-    /// The steps that spend a code that was proven. The caller holds what `Identities::steady` gives.
+    /// The steps that spend a code that was proven, and forget failures. The caller holds what `Identities::steady` gives.
     pub(crate) async fn spend_code(
         &self,
         user: &UserName,
         proven: &ProvenCode,
         now: OffsetDateTime,
     ) -> Result<Vec<Op>, LoginRefusal> {
-        self.spend_password(user, &proven.credential, proven.revision, (None, Some(&proven.code)), now).await
+        let (stored, revision) = self.open_credential(user, now).await?;
+        // A code goes with the password beside which it was proven.
+        if stored.password != proven.credential.password {
+            return Err(changed_meanwhile());
+        }
+        let mut steps = forgiven(user, &proven.credential, (stored, revision))?;
+        steps.push(proven.code.step(user, now)?);
+        Ok(steps)
     }
 
     /// Hashes a secret as passwords are.

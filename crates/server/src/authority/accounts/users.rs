@@ -54,7 +54,7 @@ impl Accounts {
     pub(crate) async fn write_user(
         &self,
         caller: &Caller,
-        user: UserRecord,
+        mut user: UserRecord,
         write: Write,
     ) -> Result<v1::Resource, Status> {
         let name = user.name.clone();
@@ -66,6 +66,14 @@ impl Accounts {
             self.delegation.must_hold(caller, write.method(), &before.value).await?;
             must_be_local(&before.value)?;
         }
+        // A link is made and ended by calls of its own, and no document does either.
+        let link = before.as_ref().and_then(|before| before.value.link.clone());
+        if user.link.is_some() && user.link != link {
+            return Err(Status::invalid_argument(format!(
+                "spec.link: no document links a user: leave it out, or as it is; see sallyport admin users link {name} --help"
+            )));
+        }
+        user.link = link;
         self.delegation.must_hold(caller, write.method(), &user).await?;
         let mut steps = vec![op(name.as_str(), &user, None, write).map_err(failed)?];
         let (mut events, mut ended_logins) = (Vec::new(), 0);
@@ -107,7 +115,7 @@ impl Accounts {
             request.roles.into_iter().map(RoleName::new).collect::<Result<Vec<_>, _>>().map_err(bad)?;
         let traits: Traits = request.traits.into_iter().map(|(name, values)| (name, values.values)).collect();
         check_traits(&traits)?;
-        let user = UserRecord { name, roles, traits, origin: None };
+        let user = UserRecord { name, roles, traits, origin: None, link: None };
         let _changing = self.identities.change().await;
         self.check_roles(&user.roles)?;
         self.delegation.must_hold(caller, "Admin.CreateUser", &user).await?;
@@ -154,24 +162,42 @@ impl Accounts {
         // What was made for the user to ask with, too.
         let (gone, tokens) = voiding::tokens(&self.store, caller, &name, why, now).await.map_err(failed)?;
         steps.extend(gone);
+        let is_linked = user.value.link.is_some();
+        let unlinked = is_linked.then(|| UserRecord { link: None, ..user.value.clone() });
+        let mut revision = user.revision;
+        if let Some(left) = &unlinked {
+            // The person of a provider, too, was one who could come in.
+            steps.extend(forgotten(&self.store, &name, now).await?);
+            let put = typed::update(name.as_str(), revision, left, user.expires).map_err(failed)?;
+            steps.insert(0, put);
+            let revisions = self.store.backend().transact(std::mem::take(&mut steps), now).await;
+            revision = revisions.map_err(failed)?.first().copied().unwrap_or_default();
+            self.identities.put_user(left.clone(), revision);
+        }
         // Who comes by single sign-on gets no password here: with one they would be two people.
         let invite = match &user.value.origin {
-            None => Some(invite(&name, user.revision, now)?),
+            None => Some(invite(&name, revision, now)?),
             Some(_) => None,
         };
         steps.extend(invite.iter().map(|invite| invite.step.clone()));
-        self.store.backend().transact(steps, now).await.map_err(failed)?;
+        let invited = match self.store.backend().transact(steps, now).await {
+            Err(error) if unlinked.is_none() => return Err(failed(error)),
+            invited => invited.map_err(failed),
+        };
         let mut events = ended.events;
         let event = caller
             .event(Code::UserReset)
             .message(format!("user/{name}"))
             .field("name", name.to_string())
             .field("removed_factors", removed_factors)
+            .field("unlinked", unlinked.is_some())
             .field("ended_logins", ended.logins);
         events.insert(0, event);
         events.extend(tokens);
         self.policy.refresh_after("lock").await?;
         self.journal.record(events).await?;
+        // What was taken away is on record, also where no link for another password could be made.
+        invited?;
         Ok(match invite {
             Some(invite) => self.invitation(&name, invite),
             None => v1::InviteResponse { user: name.to_string(), ..v1::InviteResponse::default() },
@@ -227,6 +253,12 @@ impl Accounts {
             .field("name", name.to_string())
             .field("expired", true);
         Some(self.journal.record_urgent(vec![event]).await)
+    }
+
+    /// Whether a user has a factor, so that their password alone opens no login.
+    pub(crate) async fn has_factor(&self, user: &UserName, now: OffsetDateTime) -> Result<bool, Status> {
+        let held = self.factors.held(user, now).await?;
+        Ok(!held.is_empty() || self.credential_of(user, now).await?.totp_sealed.is_some())
     }
 
     async fn stored_user(

@@ -17,6 +17,7 @@ use crate::authority::gate::calls::Gate;
 use crate::authority::hosts::tokens::Tokens;
 use crate::authority::resources::documents::Document;
 use crate::authority::resources::writing::Resources;
+use crate::authority::sso::connectors::Connectors;
 use crate::authority::storage::Write;
 use crate::authority::streams::{Line, StreamKind, Streams};
 
@@ -28,6 +29,7 @@ pub(crate) struct Service {
     pub(crate) streams: Arc<Streams>,
     pub(crate) resources: Arc<Resources>,
     pub(crate) accounts: Arc<Accounts>,
+    pub(crate) connectors: Arc<Connectors>,
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) certificates: Arc<CertificateRegister>,
     pub(crate) reader: Arc<AuditReader>,
@@ -129,6 +131,25 @@ impl Admin for Service {
         let caller = caller(&request);
         self.gate.allow(&caller, "Admin.ResetUser", "user", Verb::Update).await?;
         self.accounts.reset_user(&caller, &request.into_inner().name).await.map(Response::new)
+    }
+
+    async fn link_user(
+        &self,
+        request: Request<v1::LinkUserRequest>,
+    ) -> Result<Response<v1::LinkUserResponse>, Status> {
+        let caller = caller(&request);
+        self.gate.allow(&caller, "Admin.LinkUser", "user", Verb::Update).await?;
+        let may_read = self.gate.check(&caller, "user", Verb::Read).is_ok();
+        self.connectors.link_user(&caller, request.into_inner(), may_read).await.map(Response::new)
+    }
+
+    async fn unlink_user(
+        &self,
+        request: Request<v1::UnlinkUserRequest>,
+    ) -> Result<Response<v1::UnlinkUserResponse>, Status> {
+        let caller = caller(&request);
+        self.gate.allow(&caller, "Admin.UnlinkUser", "user", Verb::Update).await?;
+        self.connectors.unlink_user(&caller, &request.into_inner().name).await.map(Response::new)
     }
 
     async fn create_token(

@@ -1,6 +1,6 @@
 //! An administrator proves a factor, and may do what is dangerous for some minutes.
 
-use sallyport_audit::Code;
+use sallyport_audit::{Code, Event};
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
@@ -35,16 +35,34 @@ impl Challenges {
         let mut spent = self.prove(caller, own, proof, &wanted, now).await?;
         // On a full disk an administrator removes what fills it.
         spent.urgent = true;
-        self.begun_here(caller, &spent, &wanted).await?;
-        let (means, at) = (spent.means.clone(), spent.proven_at);
+        let factor = spent.means.as_ref().and_then(|means| means.factor.as_ref()).map(|factor| factor.id);
+        let at = spent.proven_at;
+        // No reset of the user's factors comes between the proof and what it allows.
         let _changing = self.identities.steady().await;
-        self.spend(caller, own, spent, Vec::new(), now).await?;
-        let factor = means.as_ref().and_then(|means| means.factor.as_ref()).map(|factor| factor.id);
+        let event = self.spend_here(caller, own, spent, &wanted, now).await?;
         let until = self.administering.proven(caller, factor, at, now).await?;
-        let event = caller.event(Code::AdminFactorProven).field("login_id", own.login.to_string());
-        let event = means.map(|means| means.on(event.clone())).unwrap_or(event);
         self.journal.record_urgent(vec![event]).await?;
         Ok(v1::ProveAdministratorResponse { until: Some(convert::time_to_proto(until)) })
+    }
+
+    /// Spends what an administrator has proven, from where it was begun, and gives what goes on record. The caller holds what
+    /// `Identities::steady` gives.
+    pub(super) async fn spend_here(
+        &self,
+        caller: &Caller,
+        own: &Own,
+        spent: Spent,
+        wanted: &Purpose,
+        now: OffsetDateTime,
+    ) -> Result<Event, Status> {
+        self.begun_here(caller, &spent, wanted).await?;
+        let means = spent.means.clone();
+        self.spend(caller, own, spent, Vec::new(), now).await?;
+        let event = caller.event(Code::AdminFactorProven).field("login_id", own.login.to_string());
+        Ok(match means {
+            Some(means) => means.on(event),
+            None => event,
+        })
     }
 
     /// Refuses what was begun at another address than it comes from now.
@@ -115,6 +133,7 @@ pub(super) mod tests {
             roles: Vec::new(),
             traits: Default::default(),
             origin: by_single_sign_on.then_some(origin),
+            link: None,
         }
     }
 

@@ -2,7 +2,6 @@
 
 use sallyport_access::text::Foreign;
 use sallyport_access::{DeviceCustody, DeviceId};
-use sallyport_audit::Code;
 use sallyport_wire::v1;
 use sallyport_wire::v1::factor_proof::Proof;
 use time::OffsetDateTime;
@@ -12,6 +11,7 @@ use tonic::Status;
 use crate::authority::caller::{Caller, shown};
 use crate::authority::challenges::changes::Own;
 use crate::authority::challenges::kept::Challenges;
+use crate::authority::challenges::pages::detail;
 use crate::authority::challenges::records::Purpose;
 use crate::authority::devices::records::{DeviceRecord, DeviceState};
 use crate::authority::storage::storage;
@@ -26,21 +26,17 @@ fn no_such(id: &str) -> Status {
     ))
 }
 
-fn known(label: &str, value: impl Into<String>) -> v1::WebDetail {
-    v1::WebDetail { label: label.to_owned(), value: value.into(), said: false }
-}
-
 /// What the machine says of itself; it may have said nothing.
 fn said(label: &str, value: &str) -> Option<v1::WebDetail> {
-    (!value.is_empty()).then(|| v1::WebDetail {
-        label: label.to_owned(),
-        value: Foreign::new(value).into(),
-        said: true,
-    })
+    (!value.is_empty()).then(|| v1::WebDetail { said: true, ..detail(label, Foreign::new(value)) })
 }
 
 impl Challenges {
-    async fn device(&self, id: DeviceId, now: OffsetDateTime) -> Result<Option<DeviceRecord>, Status> {
+    pub(super) async fn device(
+        &self,
+        id: DeviceId,
+        now: OffsetDateTime,
+    ) -> Result<Option<DeviceRecord>, Status> {
         let stored = self.store.get::<DeviceRecord>(&id.to_string(), now).await;
         Ok(stored.map_err(|error| storage(&error))?.map(|stored| stored.value))
     }
@@ -59,10 +55,10 @@ impl Challenges {
         id: DeviceId,
         now: OffsetDateTime,
     ) -> Result<Vec<v1::WebDetail>, Status> {
-        let mut details = vec![known("Device", id.to_string())];
+        let mut details = vec![detail("Device", id.to_string())];
         let record = self.device(id, now).await?.filter(|record| record.state == DeviceState::Pending);
         let Some(record) = record else {
-            details.push(known("State", "it does not wait for an administrator any more"));
+            details.push(detail("State", "it does not wait for an administrator any more"));
             return Ok(details);
         };
         let at = record.enrolled.format(&Rfc3339).unwrap_or_default();
@@ -71,9 +67,9 @@ impl Challenges {
             DeviceCustody::Hardware => "hardware",
             DeviceCustody::File => "a file, which can be copied",
         };
-        details.push(known("Its users", users.join(", ")));
-        details.push(known("Asked for by", format!("{}, {at}", record.enrolled_by)));
-        details.push(known("Key (SHA-256)", record.key_sha256()));
+        details.push(detail("Its users", users.join(", ")));
+        details.push(detail("Asked for by", format!("{}, {at}", record.enrolled_by)));
+        details.push(detail("Key (SHA-256)", record.key_sha256()));
         details.extend(said("Its key is in", place));
         details.extend(said("Its name", &record.name));
         details.extend(said("Its system", &record.os));
@@ -94,13 +90,8 @@ impl Challenges {
         let wanted = Purpose::AdmitDevice { device: device.parse().map_err(|_| no_such(device))? };
         let proof = v1::FactorProof { proof: Some(Proof::Challenge(challenge.to_owned())) };
         let spent = self.prove(caller, own, Some(proof), &wanted, now).await?;
-        self.begun_here(caller, &spent, &wanted).await?;
-        let means = spent.means.clone();
         let _changing = self.identities.steady().await;
-        self.spend(caller, own, spent, Vec::new(), now).await?;
-        let event = caller.event(Code::AdminFactorProven).field("login_id", own.login.to_string());
-        let event = event.field("method", METHOD).field("device", shown(device));
-        let event = means.map(|means| means.on(event.clone())).unwrap_or(event);
-        self.journal.record(vec![event]).await
+        let proven = self.spend_here(caller, own, spent, &wanted, now).await?;
+        self.journal.record(vec![proven.field("method", METHOD).field("device", shown(device))]).await
     }
 }

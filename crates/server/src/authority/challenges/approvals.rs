@@ -13,7 +13,7 @@ use crate::authority::accounts::login::LoginRefusal;
 use crate::authority::accounts::means::{Means, UsedFactor, Way};
 use crate::authority::caller::{Caller, shown};
 use crate::authority::challenges::kept::Challenges;
-use crate::authority::challenges::pages::{Browser, client};
+use crate::authority::challenges::pages::{Browser, client, detail};
 use crate::authority::challenges::passkeys::Checked;
 use crate::authority::challenges::records::{
     ChallengeRecord, NamedTarget, ProvenBy, Purpose, SessionsAsked, State,
@@ -24,10 +24,6 @@ use crate::authority::factors::records::FactorKind;
 use crate::authority::records::UserRecord;
 use crate::authority::session_factors::grants::{Grant, Scope};
 use crate::authority::storage::storage;
-
-fn detail(label: &str, value: impl Into<String>) -> v1::WebDetail {
-    v1::WebDetail { label: label.to_owned(), value: value.into(), said: false }
-}
 
 /// Sessions that the record of a proof lists.
 const ON_RECORD: usize = 50;
@@ -232,11 +228,9 @@ impl Challenges {
         };
         let after = factor.value.after_use(authentication.credential, now);
         let means = Means {
-            way: Way::Passkey,
             factor: Some(UsedFactor::used(&factor.value, &after)),
-            second_factor: true,
             user_verified: authentication.user_verified,
-            said: None,
+            ..Means::by(Way::Passkey, true)
         };
         let worth = factor.value.worth();
         if worth < stored.value.purpose.wants() {

@@ -282,13 +282,12 @@ impl Challenges {
         now: OffsetDateTime,
     ) -> Result<(), Status> {
         let Some(why) = self.needs_last(own, held, now).await? else { return Ok(()) };
-        let names = held.factors.iter().map(|factor| format!("{:?}", factor.value.name.as_str()));
-        let last = names.collect::<String>();
+        let last = held.factors.first().map_or("this", |factor| factor.value.name.as_str());
         let event = caller.event(Code::ChallengeRefused).user(own.user.as_str());
         let event = event.field("purpose", "remove-factor").message("the last factor");
         self.journal.note_caused(caller, event, "").await?;
         Err(Status::failed_precondition(format!(
-            "{last} is your last factor, and {why}; add another first: sallyport mfa add"
+            "{last:?} is your last factor, and {why}; add another first: sallyport mfa add"
         )))
     }
 
@@ -437,16 +436,7 @@ impl Challenges {
                 };
                 Ok(Spent { steps, means: Some(proven.code.means()), code: Some(proven.code), ..nothing })
             }
-            Ok((None, None)) => {
-                let means = Means {
-                    way: Way::Password,
-                    factor: None,
-                    second_factor: false,
-                    user_verified: false,
-                    said: None,
-                };
-                Ok(Spent { means: Some(means), ..nothing })
-            }
+            Ok((None, None)) => Ok(Spent { means: Some(Means::by(Way::Password, false)), ..nothing }),
             Err(refusal) => Err(self.not_proven(caller, refusal, wanted, now).await?),
         }
     }

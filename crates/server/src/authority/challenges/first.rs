@@ -13,10 +13,8 @@ use crate::authority::caller::NOWHERE;
 use crate::authority::challenges::kept::Challenges;
 use crate::authority::challenges::pages::Browser;
 use crate::authority::challenges::records::{ChallengeRecord, Purpose};
-use crate::authority::devices::records::DeviceRecord;
 use crate::authority::factors::kept::Held;
 use crate::authority::records::Origin;
-use crate::authority::storage::storage;
 
 fn not_so() -> Status {
     Status::failed_precondition(
@@ -104,10 +102,9 @@ impl Challenges {
         };
         // Custody is what is on record now.
         let device = match device {
-            Some(device) => self.store.get::<DeviceRecord>(&device.id.to_string(), now).await,
-            None => Ok(None),
+            Some(device) => self.device(device.id, now).await?.map(|device| device.device()),
+            None => None,
         };
-        let device = device.map_err(|error| storage(&error))?.map(|device| device.value.device());
         let address = Some(stored.value.address).filter(|address| *address != NOWHERE.ip());
         let purpose = stored.value.purpose.word();
         let event = Self::named(browser.event(Code::LoginDenied).field("purpose", purpose), stored);

@@ -185,11 +185,9 @@ impl Challenges {
         let user = user.ok_or_else(|| refusal(&WebAuthnError::UnknownCredential))?;
         let after = factor.value.after_use(authentication.credential, now);
         let by = Means {
-            way: Way::Passkey,
             factor: Some(UsedFactor::used(&factor.value, &after)),
-            second_factor: authentication.user_verified,
             user_verified: authentication.user_verified,
-            said: None,
+            ..Means::by(Way::Passkey, authentication.user_verified)
         };
         let _changing = self.identities.steady().await;
         let spends = vec![Factors::used(&name, &factor, &after)?];
@@ -214,12 +212,12 @@ impl Challenges {
             }
         };
         let Proven { user, user_revision, by, spends, .. } = proven;
-        let Spends::Password { credential, revision, code, password } = spends else {
+        let Spends::Password { credential, code, password } = spends else {
             return Err(Status::internal("a password was proven by something else"));
         };
         let _changing = self.identities.steady().await;
-        let given = (Some(&password), code.as_ref());
-        let spent = self.accounts.spend_password(&user.name, &credential, revision, given, now).await;
+        let given = (&password, code.as_ref());
+        let spent = self.accounts.spend_password(&user.name, &credential, given, now).await;
         let spent = match spent {
             Ok(steps) => steps,
             Err(refusal) => {
@@ -261,7 +259,7 @@ impl Challenges {
                 "you come by single sign-on, and log in by that alone: choose it on the page",
             ));
         }
-        if user.origin.is_none() && means.way == Way::SingleSignOn {
+        if user.comes_as().is_none() && means.way == Way::SingleSignOn {
             let event = browser.event(Code::ChallengeRefused).user(user.name.as_str());
             self.end(&browser.caller, stored, event.message("a user of this cluster's own"), now).await?;
             return Err(Status::permission_denied(
@@ -375,13 +373,7 @@ mod tests {
         {
             let stored = challenges.at(&caller, &id, now).await.unwrap();
             let is_key = asked(&stored).unwrap().redirect == Redirect::SecurityKey;
-            let means = Means {
-                way: Way::Passkey,
-                factor: None,
-                second_factor: true,
-                user_verified: true,
-                said: None,
-            };
+            let means = Means { user_verified: true, ..Means::by(Way::Passkey, true) };
             let browser = Browser::none(&caller);
             let told = challenges.login_proven(&browser, &stored, (&user, 1), means, Vec::new(), now).await;
             let told = told.unwrap_err();

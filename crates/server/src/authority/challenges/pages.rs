@@ -38,6 +38,11 @@ impl Browser {
     }
 }
 
+/// What a page shows that the authority knows itself.
+pub(super) fn detail(label: &str, value: impl Into<String>) -> v1::WebDetail {
+    v1::WebDetail { label: label.to_owned(), value: value.into(), said: false }
+}
+
 /// Who has asked for a challenge.
 pub(crate) fn client(record: &ChallengeRecord) -> v1::WebClient {
     v1::WebClient {

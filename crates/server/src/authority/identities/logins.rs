@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use uuid::Uuid;
 
-use crate::authority::accounts::means::Means;
+use crate::authority::accounts::means::{Means, Way};
 use crate::authority::audit::journal::Journal;
 use crate::authority::caller::Caller;
 use crate::authority::devices::records::DeviceRecord;
@@ -41,6 +41,18 @@ pub(crate) struct LoginRecord {
     /// When it was last seen in use, as far as that was written down (`identities::uses`).
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     pub(crate) last_used: Option<OffsetDateTime>,
+}
+
+impl LoginRecord {
+    /// Whether a local user's login stands by the person whom the user is linked with: it came by single sign-on, or the user had its
+    /// certificates signed for themselves.
+    pub(crate) fn is_by_link(&self, user: &UserName) -> bool {
+        match self.opened.as_ref().map(|opened| &opened.by) {
+            Some(OpenedBy::User(means)) => means.way == Way::SingleSignOn,
+            Some(OpenedBy::Signed(administrator)) => administrator == user.as_str(),
+            None => false,
+        }
+    }
 }
 
 /// How a login was opened.
@@ -234,6 +246,18 @@ impl Logins {
         now: OffsetDateTime,
     ) -> Result<Ended, Status> {
         self.end(caller, user, |login| login.device == Some(device), Waiting::From(&[]), (message, now)).await
+    }
+
+    /// Ends the open logins of a local user that a link has opened, and the certificates that the user had signed for themselves: these may
+    /// be of such a login. Logins by a password or passkey stay.
+    pub(crate) async fn end_linked(
+        &self,
+        caller: &Caller,
+        user: &UserName,
+        message: &str,
+        now: OffsetDateTime,
+    ) -> Result<Ended, Status> {
+        self.end(caller, user, |login| login.is_by_link(user), Waiting::From(&[]), (message, now)).await
     }
 
     /// Ends some of a user's open logins. What waits of those is void in any case.

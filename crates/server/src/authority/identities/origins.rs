@@ -1,4 +1,5 @@
-//! Whose a user is that comes by single sign-on: a subject of an issuer has one user name here for good.
+//! Whose a user is that comes by single sign-on: a subject of an issuer has one user name here for good, or while a local user is linked
+//! with it.
 
 use sallyport_access::UserName;
 use sallyport_store::{Kind, Op, Store, StoreError};
@@ -11,7 +12,7 @@ use crate::authority::secrets::hash_of;
 use crate::authority::storage::{removed, storage};
 
 /// A person of a provider, under the hash of issuer and subject: for good, so that a name which has once been theirs does not go to
-/// another person of the provider.
+/// another person of the provider. Of one with whom a local user is linked, as long as the link is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PersonRecord {
     pub(crate) issuer: String,
@@ -45,6 +46,16 @@ impl Kind for SaidRecord {
     const KIND: &'static str = "sso_said";
 }
 
+/// Whether a user comes by single sign-on alone, as the person under this key.
+pub(crate) fn comes_as(user: &UserRecord, key: &str) -> bool {
+    user.origin.as_ref().is_some_and(|origin| person_key(&origin.issuer, &origin.subject) == key)
+}
+
+/// Whether a user is a local one who is linked with the person under this key.
+pub(crate) fn is_linked_with(user: &UserRecord, key: &str) -> bool {
+    user.link.as_ref().is_some_and(|link| person_key(&link.issuer, &link.subject) == key)
+}
+
 /// Whose a user name is, under the name.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct NameRecord {
@@ -56,8 +67,8 @@ impl Kind for NameRecord {
     const KIND: &'static str = "sso_name";
 }
 
-/// The steps that make a name free again, and have its person be unknown: for an administrator who removes the user. None where no
-/// person has it.
+/// The steps that make a name free again, and have its person be unknown: for an administrator who removes the user or ends the link.
+/// None where no person has it.
 pub(crate) async fn forgotten(
     store: &Store,
     name: &UserName,

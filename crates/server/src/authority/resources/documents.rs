@@ -186,7 +186,7 @@ fn user_of(top: &Section<'_>, problems: &mut Problems) -> Option<UserRecord> {
     if name.is_none() && metadata.is_none_or(|metadata| metadata.present("name").is_none()) {
         problems.push(top.at(), "metadata.name", "is missing", "write metadata: with name: below it");
     }
-    let spec = top.section("spec", &["roles", "traits", "origin"], problems);
+    let spec = top.section("spec", &["roles", "traits", "origin", "link"], problems);
     let Some(spec) = spec else {
         problems.push(top.at(), "spec", "is missing", "write spec: with roles: [...] below it");
         return None;
@@ -233,7 +233,21 @@ fn user_of(top: &Section<'_>, problems: &mut Problems) -> Option<UserRecord> {
             ),
         }
     }
-    Some(UserRecord { name: name?, roles, traits, origin: None })
+    Some(UserRecord { name: name?, roles, traits, origin: None, link: link_of(&spec, problems) })
+}
+
+/// The link that a document names. It is taken only as it is already (`Accounts::write_user`), so that a document that was read can be
+/// written again.
+fn link_of(spec: &Section<'_>, problems: &mut Problems) -> Option<Origin> {
+    let link = spec.section("link", &["connector", "issuer", "subject"], problems)?;
+    let (connector, issuer) = (link.text("connector", problems), link.text("issuer", problems));
+    let subject = link.text("subject", problems);
+    if let (Some(connector), Some(issuer), Some(subject)) = (connector, issuer, subject) {
+        return Some(Origin { connector, issuer, subject });
+    }
+    let fix = "leave link out, which keeps the link as it is; sallyport admin users link makes one";
+    problems.push(link.at(), "spec.link", "is not whole", fix);
+    None
 }
 
 pub(crate) fn resource(
@@ -281,12 +295,14 @@ pub(crate) fn user_yaml(user: &UserRecord) -> String {
         traits: &'a Traits,
         #[serde(skip_serializing_if = "Option::is_none")]
         origin: Option<&'a Origin>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        link: Option<&'a Origin>,
     }
     let roles = user.roles.iter().map(RoleName::as_str).collect();
     write(
         "user",
         Named { name: user.name.as_str() },
-        Some(Spec { roles, traits: &user.traits, origin: user.origin.as_ref() }),
+        Some(Spec { roles, traits: &user.traits, origin: user.origin.as_ref(), link: user.link.as_ref() }),
     )
 }
 

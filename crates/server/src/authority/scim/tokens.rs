@@ -13,6 +13,7 @@ use tonic::Status;
 use super::provisioning::Provisioning;
 use super::records::ScimTokenRecord;
 use crate::authority::caller::{Caller, shown};
+use crate::authority::records::UserRecord;
 use crate::authority::secrets::{TOKEN_NAME, fresh_token, hash_of};
 use crate::authority::sso::records::ConnectorRecord;
 use crate::authority::storage::{every, storage};
@@ -59,6 +60,15 @@ impl Provisioning {
         if self.tokens_of(&connector, now).await?.len() >= MOST_TOKENS {
             return Err(Status::failed_precondition(format!(
                 "the connector {connector} has {MOST_TOKENS} tokens: remove those that are not used any more (sallyport admin scim token ls)"
+            )));
+        }
+        let linked =
+            |user: &UserRecord| user.link.as_ref().is_some_and(|link| link.connector == connector.as_str());
+        if let Some(user) = self.identities.users(linked).first() {
+            return Err(Status::failed_precondition(format!(
+                "the local user {name} is linked with a person of the connector {connector}, and a SCIM client says of its people alone who may \
+                 come; unlink first who is linked with it: sallyport admin users unlink {name}",
+                name = user.name
             )));
         }
         let (secret, name, _) = fresh_token()?;

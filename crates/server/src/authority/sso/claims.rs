@@ -283,10 +283,30 @@ pub(super) fn check_second_factor(connector: &Connector, claims: &Claims) -> Res
     if second_factor(connector, claims) { Ok(()) } else { Err(no_second_factor(claims)) }
 }
 
+/// Refuses a local user who is linked, and signed in at the provider without a second factor, where their password alone would not do
+/// either.
+pub(super) fn check_linked(
+    connector: &Connector,
+    claims: &Claims,
+    required: bool,
+    has_factor: bool,
+) -> Result<(), SsoError> {
+    match second_factor(connector, claims) {
+        true => Ok(()),
+        false if required => Err(no_second_factor(claims)),
+        false if has_factor => Err(SsoError::FactorOfLinked { said: methods(claims) }),
+        false => Ok(()),
+    }
+}
+
 fn no_second_factor(claims: &Claims) -> SsoError {
+    SsoError::NoSecondFactor { said: methods(claims) }
+}
+
+/// How the person proved themselves, for a message.
+fn methods(claims: &Claims) -> String {
     let said: Vec<&str> = amr(claims).into_iter().take(SHOWN).collect();
-    let said = if said.is_empty() { "nothing of how".to_owned() } else { said.join(", ") };
-    SsoError::NoSecondFactor { said }
+    if said.is_empty() { "nothing of how".to_owned() } else { said.join(", ") }
 }
 
 /// The ways in which the person proved who they are (RFC 8176). Of the token alone, which is signed for this login.

@@ -46,7 +46,7 @@ pub(crate) struct Connectors {
     pub(super) store: Store,
     pub(super) seal: Arc<SealingKey>,
     pub(super) journal: Arc<Journal>,
-    delegation: Arc<Delegation>,
+    pub(super) delegation: Arc<Delegation>,
     pub(super) policy: Arc<Policy>,
     pub(super) identities: Arc<Identities>,
     pub(super) logins: Arc<Logins>,
@@ -142,6 +142,10 @@ impl Connectors {
         {
             let why = "the connector of single sign-on was changed";
             self.end_users_of(caller, &name, why, now).await?;
+            // Another issuer's people are others, whatever their subjects are.
+            let same =
+                Connector::parse(&before.value.yaml).is_ok_and(|before| before.issuer == connector.issuer);
+            self.end_links_of(caller, &name, !same, why, now).await?;
         }
         let revisions = self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
         self.policy.refresh_after(KIND).await?;
@@ -180,7 +184,7 @@ impl Connectors {
     }
 
     /// Removes a connector, with its SCIM client's tokens and all that the client has made, and with the users who came by it and their
-    /// logins.
+    /// logins, and with the links of local users.
     pub(crate) async fn delete(&self, caller: &Caller, kind: &str, name: &str) -> Result<(), Status> {
         self.delegation.must_administer(caller, "Admin.DeleteResource", WRITE).await?;
         let now = OffsetDateTime::now_utc();
@@ -190,7 +194,9 @@ impl Connectors {
         let _changing = self.identities.change().await;
         let before = self.stored(name, now).await?;
         let before = before.filter(|before| before.value.kind() == kind).ok_or_else(missing)?;
-        self.end_users_of(caller, name, "the connector of single sign-on was removed", now).await?;
+        let why = "the connector of single sign-on was removed";
+        self.end_users_of(caller, name, why, now).await?;
+        self.end_links_of(caller, name, true, why, now).await?;
         let mut steps = vec![typed::delete::<ConnectorRecord>(name, Some(before.revision))];
         if let Ok(name) = ResourceName::new(name) {
             let key =

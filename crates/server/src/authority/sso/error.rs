@@ -146,9 +146,32 @@ pub(crate) enum SsoError {
     /// The name is another's.
     #[error(
         "the user name {name} is taken: it belongs to {owner}, and nothing merges two people; an administrator changes the \
-             connector's username template, or removes the other (sallyport admin rm user/{name})"
+             connector's username template, or removes the other (sallyport admin rm user/{name}){}", or_links(link.as_ref())
     )]
-    NameTaken { name: String, owner: String },
+    NameTaken {
+        name: String,
+        owner: String,
+        /// How an administrator would link the person with the local user whose name it is.
+        link: Option<LinkCommand>,
+    },
+    /// A local user is linked with the person by another connector of the same provider.
+    #[error(
+        "the person is linked with the local user {name} by the connector {connector}, and by no other: they choose that one, or an \
+             administrator unlinks them (sallyport admin users unlink {name})"
+    )]
+    LinkedElsewhere { name: String, connector: String },
+    /// A local user is linked by a connector that has a SCIM client now.
+    #[error(
+        "the person is linked with the local user {name} by the connector {connector}, which has a SCIM client now, and local users are none \
+             of its people: end its tokens (sallyport admin scim token rm), or unlink the user (sallyport admin users unlink {name})"
+    )]
+    LinkProvisioned { name: String, connector: String },
+    /// A local user who has a factor would come in without one.
+    #[error(
+        "the linked user has a second factor here, and the provider says {said} (amr), so that the login would go without one: name its value \
+             in amr_is_second_factor, or write provider_checks_second_factor: true where every login there takes one"
+    )]
+    FactorOfLinked { said: String },
 
     /// An organisation at GitHub asks for its own single sign-on before the application sees what belongs to it.
     #[error(
@@ -209,12 +232,14 @@ impl SsoError {
             Self::SharedAddress { .. } => "shared_address",
             Self::Elsewhere { .. } | Self::Cut { .. } => "claim_elsewhere",
             Self::WrongClass { .. } => "wrong_class",
-            Self::NoSecondFactor { .. } => "no_second_factor",
+            Self::NoSecondFactor { .. } | Self::FactorOfLinked { .. } => "no_second_factor",
             Self::NotAnew { .. } => "not_anew",
             Self::NoRoles { .. } => "no_roles",
             Self::NoRefreshToken => "no_refresh_token",
             Self::NoName { .. } => "no_name",
             Self::NameTaken { .. } => "name_taken",
+            Self::LinkedElsewhere { .. } => "linked_elsewhere",
+            Self::LinkProvisioned { .. } => "link_provisioned",
             Self::NotProvisioned { .. } => "not_provisioned",
             Self::OrganizationSso { .. } => "organization_sso",
             Self::OrganizationHidden { .. } => "organization_hidden",
@@ -233,10 +258,29 @@ impl SsoError {
             Self::NoRoles { .. } => {
                 "your login at the provider is good, and it gives you no role here; ask an administrator to map one of your groups"
             }
-            Self::NameTaken { name, .. } => {
-                return format!(
-                    "your login at the provider is good, and the name {name} belongs to another user here; ask an administrator"
+            Self::NameTaken { name, link, .. } => {
+                let taken = format!(
+                    "your login at the provider is good, and the name {name} belongs to another user here"
                 );
+                return match link.as_ref().and_then(LinkCommand::line) {
+                    Some(line) => {
+                        format!(
+                            "{taken}; if that user is you, ask an administrator to link you with them: {line}"
+                        )
+                    }
+                    None => format!("{taken}; ask an administrator"),
+                };
+            }
+            Self::LinkedElsewhere { .. } => {
+                "your login at the provider is good, and your user here comes by another single sign-on; choose that one on the page"
+            }
+            Self::LinkProvisioned { .. } => {
+                "your login at the provider is good, and your user here does not come by it any more; log in by your password or passkey, or \
+                 ask an administrator"
+            }
+            Self::FactorOfLinked { .. } => {
+                "you have a second factor here, and the provider does not say that you used one; log in there with one, or here by your \
+                 password or passkey"
             }
             Self::OrganizationSso { organization, .. } => {
                 return format!(
@@ -292,6 +336,30 @@ impl SsoError {
         };
         text.to_owned()
     }
+}
+
+/// By what an administrator links a local user with the person who came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LinkCommand {
+    pub(crate) user: String,
+    pub(crate) connector: String,
+    pub(crate) subject: String,
+}
+
+impl LinkCommand {
+    /// As a shell takes it; none of a subject that is no plain text.
+    fn line(&self) -> Option<String> {
+        let Self { user, connector, subject } = self;
+        let is_plain = subject.chars().all(|one| one.is_ascii_graphic() && one != '\'');
+        is_plain.then(|| {
+            format!("sallyport admin users link '{user}' --connector {connector} --subject '{subject}'")
+        })
+    }
+}
+
+fn or_links(link: Option<&LinkCommand>) -> String {
+    let line = link.and_then(LinkCommand::line);
+    line.map_or_else(String::new, |line| format!(", or links the person with that user: {line}"))
 }
 
 fn hint(status: StatusCode) -> &'static str {

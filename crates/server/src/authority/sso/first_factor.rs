@@ -51,11 +51,8 @@ impl SsoPages {
             Ok(said) => {
                 let connector = remote.connector();
                 let by = Means {
-                    way: Way::SingleSignOn,
-                    factor: None,
-                    second_factor: second_factor(connector, &said),
-                    user_verified: false,
                     said: Some(self.connectors.said_again(connector, &said, now).await),
+                    ..Means::by(Way::SingleSignOn, second_factor(connector, &said))
                 };
                 let who = (said.identity.issuer.as_str(), said.identity.subject.as_str());
                 self.challenges.signed_in_again(browser, stored, who, by, now).await

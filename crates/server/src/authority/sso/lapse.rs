@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::people::with_origin;
 use crate::authority::caller::Caller;
 use crate::authority::devices::voiding;
-use crate::authority::identities::origins::{PersonRecord, person_key};
+use crate::authority::identities::origins::{PersonRecord, comes_as, person_key};
 use crate::authority::records::UserRecord;
 use crate::authority::storage::storage;
 
@@ -36,11 +36,8 @@ impl Connectors {
         let person = self.store.get::<PersonRecord>(&key, now).await.map_err(failed)?;
         let Some(person) = person else { return Ok(()) };
         let user = self.store.get::<UserRecord>(person.value.user.as_str(), now).await.map_err(failed)?;
-        let is_theirs = |user: &Stored<UserRecord>| {
-            let origin = user.value.origin.as_ref();
-            origin.is_some_and(|origin| person_key(&origin.issuer, &origin.subject) == key)
-        };
-        match user.filter(is_theirs) {
+        // A local user who is linked stays: nothing that they have is the provider's.
+        match user.filter(|user| comes_as(&user.value, &key)) {
             Some(user) => {
                 let why = "the identity provider gives the person nothing here any more";
                 self.end_user(caller, &user, why, now).await

@@ -12,7 +12,8 @@ use super::people::with_origin;
 use super::records::{LogoutRecord, SessionRecord, logout_key, session_key};
 use crate::ServerError;
 use crate::authority::caller::Caller;
-use crate::authority::identities::origins::{PersonRecord, person_key};
+use crate::authority::identities::logins::Ended;
+use crate::authority::identities::origins::{PersonRecord, comes_as, is_linked_with, person_key};
 use crate::authority::records::UserRecord;
 
 /// Longest logout token that is read, in bytes.
@@ -80,15 +81,25 @@ impl Connectors {
         if let Some(person) = &person {
             let user = &person.value.user;
             let why = "the person logged out at the identity provider";
-            let ended = self.logins.end_logins(caller, user, why, now).await.map_err(Failure::State)?;
+            let record =
+                self.store.get::<UserRecord>(user.as_str(), now).await.map_err(|error| state(&error))?;
+            let ended = match &record {
+                // A local user's logins by password and passkey are none of the provider's.
+                Some(record) if is_linked_with(&record.value, &person.name) => {
+                    self.logins.end_linked(caller, user, why, now).await
+                }
+                Some(record) if !comes_as(&record.value, &person.name) => Ok(Ended::default()),
+                Some(_) | None => self.logins.end_logins(caller, user, why, now).await,
+            };
+            let ended = ended.map_err(Failure::State)?;
             event = with_origin(event.user(user.as_str()), connector, &issuer, &person.value.subject);
             event = event.field("ended_logins", ended.logins);
             steps.extend(ended.steps);
             events.extend(ended.events);
             // Written again as it is, so that no login that was proven before, and is not open yet, fits the user's revision.
-            let record =
-                self.store.get::<UserRecord>(user.as_str(), now).await.map_err(|error| state(&error))?;
-            if let Some(record) = record {
+            let is_theirs =
+                |user: &UserRecord| comes_as(user, &person.name) || is_linked_with(user, &person.name);
+            if let Some(record) = record.filter(|record| is_theirs(&record.value)) {
                 let put = typed::update(user.as_str(), record.revision, &record.value, record.expires);
                 renewed = Some((steps.len(), record.value));
                 steps.push(put.map_err(|error| state(&error))?);

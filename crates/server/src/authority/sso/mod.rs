@@ -18,6 +18,7 @@ mod github;
 mod grants;
 mod hubs;
 mod lapse;
+mod linking;
 pub(crate) mod logout;
 pub(crate) mod pages;
 pub(crate) mod people;

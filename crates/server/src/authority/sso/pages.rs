@@ -192,7 +192,7 @@ impl SsoPages {
             Err(failure) => return Err(self.refused(browser, stored, &name, failure, now).await?),
         };
         let admitted = self.connectors.admit(&browser.caller, connector, &said, now).await;
-        let (Admitted { user, origin, second_factor, said: ruled }, verdict) = match admitted {
+        let (Admitted { user, origin, linked, second_factor, said: ruled }, verdict) = match admitted {
             Ok(admitted) => admitted,
             Err(failure) => {
                 self.connectors.lapse(&browser.caller, &said, &failure, now).await?;
@@ -209,24 +209,28 @@ impl SsoPages {
             .event(Code::SsoLogin)
             .user(user.as_str())
             .field("second_factor", second_factor)
-            .field("unknown_roles", verdict.unknown_roles.join(", "))
-            .field("trace", verdict.told());
+            .field("linked", linked);
+        // What the mapping would give says nothing of a user who has roles of their own.
+        let event = match linked {
+            true => event,
+            false => {
+                event.field("unknown_roles", verdict.unknown_roles.join(", ")).field("trace", verdict.told())
+            }
+        };
         let event = with_origin(event, &name, &said.identity.issuer, &said.identity.subject);
         self.connectors.journal.record(vec![Challenges::named(event, stored)]).await?;
         let _changing = self.connectors.identities.steady().await;
         let record = self.connectors.store.get::<UserRecord>(user.as_str(), now).await;
         let record = record.map_err(|error| storage(&error))?.ok_or_else(over)?;
-        // Since the admission an administrator may have removed the user, and made another of the name.
-        if record.value.origin.as_ref() != Some(&origin) {
+        // Since the admission an administrator may have removed or unlinked the user, and made another of the name.
+        let is_still = match linked {
+            true => record.value.link.as_ref(),
+            false => record.value.origin.as_ref(),
+        };
+        if is_still != Some(&origin) {
             return Err(over());
         }
-        let means = Means {
-            way: Way::SingleSignOn,
-            factor: None,
-            second_factor,
-            user_verified: false,
-            said: Some(ruled),
-        };
+        let means = Means { said: Some(ruled), ..Means::by(Way::SingleSignOn, second_factor) };
         let who = (&record.value, record.revision);
         let until = stored.value.expires + GRANT_SLACK;
         let grant = self.connectors.grant_of(connector, &stored.name, &said, until, now)?;

@@ -3,18 +3,19 @@
 
 use sallyport_access::UserName;
 use sallyport_audit::{Code, Event};
+use sallyport_oidc::Identity;
 use sallyport_store::{Op, Stored, typed};
 use time::OffsetDateTime;
 
 use super::claims::{Claims, Verdict};
 use super::connector::Connector;
 use super::connectors::Connectors;
-use super::error::{NoUserName, SsoError};
+use super::error::{LinkCommand, NoUserName, SsoError};
 use super::failure::{Failure, state};
 use super::records::{SessionRecord, session_key};
 use crate::authority::accounts::means::Said;
 use crate::authority::caller::Caller;
-use crate::authority::identities::origins::{NameRecord, PersonRecord, person_key};
+use crate::authority::identities::origins::{NameRecord, PersonRecord, comes_as, person_key};
 use crate::authority::records::{Origin, UserRecord};
 use crate::authority::resources::documents::user_yaml;
 use crate::authority::scim::admission::Admission;
@@ -31,14 +32,24 @@ pub(crate) struct Admitted {
     pub(crate) user: UserName,
     /// Who the user is, as it was admitted.
     pub(crate) origin: Origin,
+    /// A local user, who is linked with that person.
+    pub(crate) linked: bool,
     pub(crate) second_factor: bool,
     /// What the provider and the connector's SCIM client said, as login rules see it.
     pub(crate) said: Said,
 }
 
+/// Whose a login would be.
+pub(crate) struct Would {
+    pub(crate) name: UserName,
+    /// A local user, whose own roles and traits count.
+    pub(crate) linked: bool,
+}
+
 /// The name that a person has or would get.
 pub(super) struct Whose {
     pub(super) name: UserName,
+    person: Option<Stored<PersonRecord>>,
     owner: Option<Stored<NameRecord>>,
     pub(super) before: Option<Stored<UserRecord>>,
 }
@@ -47,37 +58,49 @@ impl Connectors {
     async fn whose(
         &self,
         connector: &Connector,
-        key: &str,
+        identity: &Identity,
         called: Result<UserName, NoUserName>,
         now: OffsetDateTime,
     ) -> Result<Whose, Failure> {
-        let person = self.store.get::<PersonRecord>(key, now).await.map_err(|error| state(&error))?;
-        let name = match person {
+        let key = person_key(&identity.issuer, &identity.subject);
+        let person = self.store.get::<PersonRecord>(&key, now).await.map_err(|error| state(&error))?;
+        let link = |user: &UserRecord| LinkCommand {
+            user: user.name.to_string(),
+            connector: connector.name.to_string(),
+            subject: identity.subject.clone(),
+        };
+        let name = match &person {
             // What the provider calls them now does not matter: it is the same person.
-            Some(person) => person.value.user,
+            Some(person) => person.value.user.clone(),
             None => {
                 let none = |reason| SsoError::NoName { template: connector.username.to_string(), reason };
                 let called = called.map_err(none)?;
-                self.new_name(&called)?
+                self.new_name(&called, link)?
             }
         };
         let owner = self.store.get::<NameRecord>(name.as_str(), now).await.map_err(|error| state(&error))?;
         let before = self.store.get::<UserRecord>(name.as_str(), now).await.map_err(|error| state(&error))?;
-        check_free(&name, key, owner.as_ref(), before.as_ref())?;
-        Ok(Whose { name, owner, before })
+        check_free(&name, &key, owner.as_ref(), before.as_ref(), link)?;
+        Ok(Whose { name, person, owner, before })
     }
 
     /// The name of a person who has none yet: in lower case, so that no two differ by case alone.
-    fn new_name(&self, called: &UserName) -> Result<UserName, SsoError> {
+    fn new_name(
+        &self,
+        called: &UserName,
+        link: impl Fn(&UserRecord) -> LinkCommand,
+    ) -> Result<UserName, SsoError> {
         let folded = called.as_str().to_lowercase();
-        let taken = |owner: &str| SsoError::NameTaken { name: folded.clone(), owner: owner.to_owned() };
+        let taken =
+            |owner: &str, link| SsoError::NameTaken { name: folded.clone(), owner: owner.to_owned(), link };
         if RESERVED.contains(&folded.as_str()) {
-            return Err(taken("the system: no person may be called so"));
+            return Err(taken("the system: no person may be called so", None));
         }
         let is_alike =
             |user: &UserRecord| user.name.as_str() != folded && user.name.as_str().to_lowercase() == folded;
         if let Some(user) = self.identities.users(is_alike).first() {
-            return Err(taken(&format!("the user {}, whose name differs by case alone", user.name)));
+            let link = user.comes_as().is_none().then(|| link(user));
+            return Err(taken(&format!("the user {}, whose name differs by case alone", user.name), link));
         }
         UserName::new(folded.clone())
             .map_err(|error| SsoError::NoName { template: folded.clone(), reason: error.into() })
@@ -93,7 +116,7 @@ impl Connectors {
         now: OffsetDateTime,
     ) -> Result<(Whose, Vec<Op>), Failure> {
         let called = self.judge(connector, claims).name;
-        let whose = self.whose(connector, key, called.clone(), now).await?;
+        let whose = self.whose(connector, &claims.identity, called.clone(), now).await?;
         let called = called.ok();
         let admission =
             self.provisioning.admission(&connector.name, key, called.as_ref(), &whose.name, now).await;
@@ -116,21 +139,30 @@ impl Connectors {
         connector: &Connector,
         claims: &mut Claims,
         now: OffsetDateTime,
-    ) -> (Verdict, Result<UserName, Failure>) {
+    ) -> (Verdict, Result<Would, Failure>) {
         let _provisioned = self.provisioning.steady().await;
         let _changing = self.identities.change().await;
         let key = person_key(&claims.identity.issuer, &claims.identity.subject);
+        match self.linked(connector, &key, now).await {
+            Ok(None) => {}
+            Ok(Some(user)) => {
+                let checked = self.check_linked(connector, claims, &user.value, now).await;
+                let would = checked.map(|()| Would { name: user.value.name, linked: true });
+                return (self.judge(connector, claims), would);
+            }
+            Err(failure) => return (self.judge(connector, claims), Err(failure)),
+        }
         let name = match self.is_of_the_same_people(connector, now).await {
             Ok(true) => self.place(connector, &key, claims, now).await.map(|(whose, _)| whose.name),
             Ok(false) => {
                 let called = self.judge(connector, claims).name;
-                self.whose(connector, &key, called, now).await.map(|whose| whose.name)
+                self.whose(connector, &claims.identity, called, now).await.map(|whose| whose.name)
             }
             Err(failure) => Err(failure),
         };
         let verdict = self.judge(connector, claims);
         let admitted = verdict.admit(claims, self.factor_required());
-        (verdict, name.and_then(|name| Ok(admitted.map(|()| name)?)))
+        (verdict, name.and_then(|name| Ok(admitted.map(|()| Would { name, linked: false })?)))
     }
 
     pub(super) fn factor_required(&self) -> bool {
@@ -156,8 +188,11 @@ impl Connectors {
         let _changing = self.identities.change().await;
         let key = person_key(&claims.identity.issuer, &claims.identity.subject);
         let connector_stands = self.connector_stands(connector, now).await?;
+        if let Some(user) = self.linked(connector, &key, now).await? {
+            return self.admit_linked(connector, claims, user, now).await;
+        }
         let mut claims = claims.clone();
-        let (Whose { name, owner, before }, provisioned) =
+        let (Whose { name, person, owner, before }, provisioned) =
             self.place(connector, &key, &mut claims, now).await?;
         let verdict = self.judge(connector, &claims);
         verdict.admit(&claims, self.factor_required())?;
@@ -172,6 +207,7 @@ impl Connectors {
             roles: verdict.roles.clone(),
             traits: verdict.traits.clone(),
             origin: Some(origin.clone()),
+            link: None,
         };
         let put = match &before {
             Some(before) => typed::update(name.as_str(), before.revision, &user, Some(expires)),
@@ -185,7 +221,12 @@ impl Connectors {
             user: name.clone(),
             last_login: now,
         };
-        steps.push(typed::put(&key, &record, None).map_err(|error| state(&error))?);
+        // An administrator who links the person with a local user at this moment has them be that one, or they are this one: never both.
+        let known = match &person {
+            Some(person) => typed::update(&key, person.revision, &record, None),
+            None => typed::create(&key, &record, None),
+        };
+        steps.push(known.map_err(|error| state(&error))?);
         if let Some(said) = claims.kept(connector) {
             steps.push(typed::put(&key, &said, Some(expires)).map_err(|error| state(&error))?);
         }
@@ -228,7 +269,8 @@ impl Connectors {
             self.journal.record(events).await.map_err(Failure::State)?;
         }
         let said = claims.ruled(connector, None);
-        Ok((Admitted { user: name, origin, second_factor: verdict.second_factor, said }, verdict))
+        let second_factor = verdict.second_factor;
+        Ok((Admitted { user: name, origin, linked: false, second_factor, said }, verdict))
     }
 }
 
@@ -264,13 +306,16 @@ fn check_free(
     key: &str,
     owner: Option<&Stored<NameRecord>>,
     user: Option<&Stored<UserRecord>>,
+    link: impl Fn(&UserRecord) -> LinkCommand,
 ) -> Result<(), SsoError> {
-    let taken = |owner: String| Err(SsoError::NameTaken { name: name.to_string(), owner });
+    let taken_by = |owner: String, link| Err(SsoError::NameTaken { name: name.to_string(), owner, link });
+    let taken = |owner: String| taken_by(owner, None);
     if let Some(user) = user {
         let Some(origin) = &user.value.origin else {
-            return taken("a user of this cluster's own".to_owned());
+            let link = user.value.link.is_none().then(|| link(&user.value));
+            return taken_by("a user of this cluster's own".to_owned(), link);
         };
-        if person_key(&origin.issuer, &origin.subject) != key {
+        if !comes_as(&user.value, key) {
             return taken(format!("another person, of the connector {}", origin.connector));
         }
     }

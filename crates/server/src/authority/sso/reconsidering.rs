@@ -32,6 +32,10 @@ impl Connectors {
         let _changing = self.identities.change().await;
         let key = person_key(&claims.identity.issuer, &claims.identity.subject);
         let stands = self.connector_stands(connector, now).await?;
+        if self.linked(connector, &key, now).await?.is_some() {
+            // Nothing that the provider says gives a local user anything, or takes it.
+            return Ok(());
+        }
         let mut claims = claims.clone();
         let (Whose { name, before, .. }, provisioned) = self.place(connector, &key, &mut claims, now).await?;
         let verdict = self.judge(connector, &claims);

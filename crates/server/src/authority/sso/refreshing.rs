@@ -307,11 +307,15 @@ impl Connectors {
                 .field("login_id", login.value.login_id.to_string()),
         ];
         let message = "the identity provider stands by the login no more";
-        let others = self.unasked(user, now).await?;
-        let logins: Vec<LoginRecord> =
-            std::iter::once(login.clone()).chain(others).map(|login| login.value).collect();
         let name =
             UserName::new(user).map_err(|error| Failure::State(Status::internal(error.to_string())))?;
+        let mut others = self.unasked(user, now).await?;
+        if self.identities.user(&name).is_some_and(|user| user.origin.is_none()) {
+            // A local user's logins by password and passkey are none of the provider's.
+            others.retain(|login| login.value.is_by_link(&name));
+        }
+        let logins: Vec<LoginRecord> =
+            std::iter::once(login.clone()).chain(others).map(|login| login.value).collect();
         let ended = self.logins.end_these(&SELF, (&name, &logins), Asked::Void, message, now).await;
         let ended = ended.map_err(Failure::State)?;
         self.store.backend().transact_urgent(ended.steps, now).await.map_err(|error| state(&error))?;

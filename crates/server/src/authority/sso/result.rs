@@ -1,17 +1,17 @@
 //! What trying a connector has come to, as an administrator is told it and as it is kept until then.
 
 use data_encoding::BASE64;
-use sallyport_access::UserName;
 use serde_json::{Value, json};
 use tonic::Status;
 
 use super::claims::{Claims, Verdict, told};
 use super::connectors::Connectors;
 use super::failure::Failure;
+use super::people::Would;
 use crate::ServerError;
 
 /// What a login came to: everything that the provider said, each rule, and why it would not be taken.
-pub(super) fn passed(said: &Claims, verdict: &Verdict, would_be: &Result<UserName, Failure>) -> Value {
+pub(super) fn passed(said: &Claims, verdict: &Verdict, would_be: &Result<Would, Failure>) -> Value {
     let roles: Vec<String> = verdict.roles.iter().map(ToString::to_string).collect();
     json!({
         "issuer": said.identity.issuer,
@@ -25,7 +25,8 @@ pub(super) fn passed(said: &Claims, verdict: &Verdict, would_be: &Result<UserNam
         "roles": roles,
         "unknown_roles": verdict.unknown_roles,
         "traits": verdict.traits,
-        "user": would_be.as_ref().ok().map(ToString::to_string),
+        "user": would_be.as_ref().ok().map(|would| would.name.to_string()),
+        "linked": would_be.as_ref().is_ok_and(|would| would.linked),
         "second_factor": verdict.second_factor,
         "refused": would_be.as_ref().err().map(refused),
     })

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use sallyport_access::{LoginClaims, ResourceName};
 use sallyport_oidc::{Identity, Leaf, leaves, overages};
+use sallyport_wire::CLAIMS_BYTES;
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 use tonic::Status;
@@ -15,8 +16,6 @@ use crate::authority::accounts::means::Said;
 use crate::authority::caller::shown;
 use crate::authority::identities::origins::person_key;
 
-/// Most bytes of claims that an administrator describes a login by: half of what a request may have.
-const DESCRIBED_BYTES: usize = 32 * 1024;
 /// What counts in the ID token alone, which is signed for this login.
 const OF_TOKEN: [&str; 4] = ["acr", "amr", "auth_time", "sid"];
 /// What belongs to the login's protocol, or says where claims are: it is no word about the person.
@@ -49,7 +48,11 @@ impl Claims {
 
     /// By which connector the person came, and what was said.
     pub(super) fn ruled(&self, connector: &Connector, unasked: Option<&str>) -> Said {
-        Said { connector: connector.name.to_string(), claims: self.for_rules(connector, unasked) }
+        Said {
+            connector: connector.name.to_string(),
+            claims: self.for_rules(connector, unasked),
+            until: None,
+        }
     }
 }
 
@@ -98,7 +101,11 @@ impl Connectors {
             _ => status,
         })?;
         if claims_json.is_empty() {
-            return Ok(Some(Said { connector: name.to_string(), claims: LoginClaims::unknown() }));
+            return Ok(Some(Said {
+                connector: name.to_string(),
+                claims: LoginClaims::unknown(),
+                until: None,
+            }));
         }
         let claims = described_claims(claims_json)?;
         Ok(Some(claims.ruled(remote.connector(), None)))
@@ -112,8 +119,8 @@ fn described_claims(json: &str) -> Result<Claims, Status> {
             "the claims {problem}: write a JSON object such as {{\"groups\": [\"ops\"], \"email\": \"a@example.com\", \"email_verified\": true}}"
         ))
     };
-    if json.len() > DESCRIBED_BYTES {
-        return Err(wrong(format!("have {} bytes, and at most {DESCRIBED_BYTES} are read", json.len())));
+    if json.len() > CLAIMS_BYTES {
+        return Err(wrong(format!("have {} bytes, and at most {CLAIMS_BYTES} are read", json.len())));
     }
     let token: Map<String, Value> = match serde_json::from_str(json) {
         Ok(Value::Object(members)) => members,

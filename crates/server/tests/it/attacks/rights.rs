@@ -23,6 +23,11 @@ async fn desk() -> (Cluster, User) {
     (cluster, dora)
 }
 
+/// A person of the administrator's choice, by whom they would come in as another user.
+fn link(name: &str) -> v1::LinkUserRequest {
+    v1::LinkUserRequest { name: name.to_owned(), connector: "corp".to_owned(), subject: "dora".to_owned() }
+}
+
 fn refused(what: &str, outcome: Result<(), Status>) {
     let status = outcome.expect_err(what);
     assert_eq!(status.code(), Code::PermissionDenied, "{what}: {status:?}");
@@ -87,6 +92,9 @@ async fn no_administrator_gives_signs_resets_or_edits_more_than_they_hold() {
     for name in ["eve", "anna"] {
         let reset = v1::ResetUserRequest { name: name.to_owned() };
         refused("reset", admin.reset_user(reset).await.map(drop));
+        refused("link", admin.link_user(link(name)).await.map(drop));
+        let unlink = v1::UnlinkUserRequest { name: name.to_owned() };
+        refused("unlink", admin.unlink_user(unlink).await.map(drop));
         let delete = v1::DeleteResourceRequest { kind: "user".to_owned(), name: name.to_owned() };
         refused("delete", admin.delete_resource(delete).await.map(drop));
     }
@@ -100,6 +108,8 @@ async fn no_administrator_gives_signs_resets_or_edits_more_than_they_hold() {
     // What they hold themselves they may give.
     admin.create_user(mallory(&["reader"])).await.unwrap();
     admin.reset_user(v1::ResetUserRequest { name: "mallory".to_owned() }).await.unwrap();
+    let status = admin.link_user(link("mallory")).await.unwrap_err();
+    assert_eq!(status.code(), Code::NotFound, "there is no connector: {status:?}");
     let yaml = role("reader", "{allow: {rules: [{resources: [user], verbs: [read, list]}]}}");
     admin.create_resource(v1::CreateResourceRequest { yaml, replace: true }).await.unwrap();
     let delete = v1::DeleteResourceRequest { kind: "user".to_owned(), name: "mallory".to_owned() };
@@ -114,6 +124,8 @@ async fn no_administrator_gives_signs_resets_or_edits_more_than_they_hold() {
         })
     };
     assert!(told("Admin.ResetUser", "does not hold all that eve holds"), "{refusals:?}");
+    assert!(told("Admin.LinkUser", "does not hold all that eve holds"), "{refusals:?}");
+    assert!(told("Admin.UnlinkUser", "does not hold all that eve holds"), "{refusals:?}");
     assert!(told("Certificates.SignCertificate", "does not hold all that eve holds"), "{refusals:?}");
     assert!(told("Admin.CreateToken", "does not hold all that a proxy holds"), "{refusals:?}");
 }

@@ -343,6 +343,10 @@ async fn an_administrator_without_a_factor_is_told_of_and_a_thief_adds_none() {
         is_demanded(add_user(&mut admin, "carol").await);
         let itself = v1::ResetUserRequest { name: "root".to_owned() };
         is_demanded(admin.reset_user(itself).await.map(drop));
+        let link = v1::LinkUserRequest { name: "root".to_owned(), ..Default::default() };
+        is_demanded(admin.link_user(link).await.map(drop));
+        let unlink = v1::UnlinkUserRequest { name: "root".to_owned() };
+        is_demanded(admin.unlink_user(unlink).await.map(drop));
         prove(root.authority().await, Proof::Otp(next_code(&secret))).await.unwrap();
         add_user(&mut admin, "carol").await.unwrap();
     }

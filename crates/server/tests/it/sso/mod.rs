@@ -4,6 +4,7 @@ mod dex;
 mod factors;
 mod hubs;
 mod keycloak;
+mod linked;
 mod logins;
 mod provider;
 mod provisioned;
@@ -247,6 +248,10 @@ pub(crate) async fn as_people(cluster: &Cluster) {
     pages.web.clone().refuse_login(refuse).await.unwrap();
     let status = admin.await_test(v1::AwaitSsoTestRequest { challenge: id }).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::PermissionDenied, "{status:?}");
+    let linda = v1::CreateUserRequest { name: "linda".to_owned(), ..Default::default() };
+    cluster.admin().await.create_user(linda).await.unwrap();
+    cluster.admin().await.link_user(linked::link("linda", "away", "7")).await.unwrap();
+    cluster.admin().await.unlink_user(v1::UnlinkUserRequest { name: "linda".to_owned() }).await.unwrap();
     let delete = v1::DeleteResourceRequest { kind: "oidc".to_owned(), name: "away".to_owned() };
     cluster.admin().await.delete_resource(delete).await.unwrap();
     for code in ["SP1217I", "SP1218I", "SP1219I"] {

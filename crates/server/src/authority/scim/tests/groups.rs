@@ -242,7 +242,7 @@ async fn trying_a_connector_shows_the_groups_that_its_client_says() {
     let connectors = &site.authority.services.connectors;
     let remote = connectors.remote("corp", now()).await.unwrap();
     let (verdict, would_be) = connectors.would_be(remote.connector(), &mut said, now()).await;
-    assert_eq!(would_be.map_err(|_| ()).unwrap().as_str(), "user1");
+    assert_eq!(would_be.map_err(|_| ()).unwrap().name.as_str(), "user1");
     assert!(verdict.told().contains("rule 1 (scim.groups): Ops gives access"), "{}", verdict.told());
     assert_eq!(said.groups, Some(BTreeSet::from(["Ops".to_owned()])));
     assert!(

@@ -3,6 +3,7 @@
 mod answers;
 mod hubs;
 mod idp;
+mod linked;
 mod logins;
 mod people;
 mod refreshing;

@@ -11,14 +11,14 @@ use super::*;
 use crate::authority::records::UserRecord;
 use crate::authority::streams::Line;
 
-fn local<T>(message: T) -> Request<T> {
+pub(super) fn local<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.extensions_mut().insert(Caller::LocalAdmin);
     request.extensions_mut().insert(Line::default());
     request
 }
 
-fn name(text: &str) -> UserName {
+pub(super) fn name(text: &str) -> UserName {
     UserName::new(text).unwrap()
 }
 
@@ -41,7 +41,12 @@ impl Site {
         self.authority.services.policy.cache().locks.iter().any(|lock| lock.target == target)
     }
 
-    async fn person(&self, subject: &str, called: &str, groups: &[&str]) -> Result<String, &'static str> {
+    pub(super) async fn person(
+        &self,
+        subject: &str,
+        called: &str,
+        groups: &[&str],
+    ) -> Result<String, &'static str> {
         self.idp.says(super::person(subject, called, groups));
         self.log_in().await.map(|(admitted, _)| admitted.user.to_string())
     }
@@ -51,7 +56,7 @@ impl Site {
         self.authority.services.api.admin.clone().create_user(local(asked)).await.map(drop)
     }
 
-    async fn remove(&self, name: &str) -> Result<(), tonic::Status> {
+    pub(super) async fn remove(&self, name: &str) -> Result<(), tonic::Status> {
         let asked = v1::DeleteResourceRequest { kind: "user".to_owned(), name: name.to_owned() };
         self.authority.services.api.admin.clone().delete_resource(local(asked)).await.map(drop)
     }
@@ -162,7 +167,7 @@ async fn what_an_earlier_user_of_the_name_left_opens_nothing_of_a_person() {
     assert!(credential.await.unwrap().is_none());
 }
 
-fn said(site: &Site, change: impl FnOnce(&mut serde_json::Value)) -> String {
+pub(super) fn said(site: &Site, change: impl FnOnce(&mut serde_json::Value)) -> String {
     let mut claims = json!({
         "sub": "1",
         "jti": "j1",

@@ -28,14 +28,14 @@ async fn until(done: impl Fn() -> bool) {
 const EACH: &str = "  refresh: {interval: 10m, grace: 1h}\n";
 
 impl Site {
-    async fn refreshing() -> Self {
+    pub(super) async fn refreshing() -> Self {
         let site = Self::with(EACH).await;
         site.idp.refreshes(|refreshes| refreshes.gives = true);
         site
     }
 
     /// A whole login, with what is kept of it, as it is opened for a program.
-    async fn opens(&self) -> Uuid {
+    pub(super) async fn opens(&self) -> Uuid {
         let answer = self.answer(&self.begin().await);
         let claims = self.claims(&answer).await.map_err(word).unwrap();
         let (admitted, _) = self.admit(&claims, now()).await.unwrap();
@@ -55,7 +55,7 @@ impl Site {
     }
 
     /// Asks about a login as if it were due then.
-    async fn asks(&self, id: Uuid, at: OffsetDateTime) {
+    pub(super) async fn asks(&self, id: Uuid, at: OffsetDateTime) {
         let due = self.due(id).await.expect("nothing is kept of it");
         self.idp.lives_at(at);
         self.connectors().ask_about(due, at).await.map_err(word).unwrap();

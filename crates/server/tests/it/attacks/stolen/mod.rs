@@ -216,6 +216,13 @@ async fn no_administration(channel: &Channel) {
     };
     denied("making a user", admin.create_user(user).await);
     denied("resetting a user", admin.reset_user(v1::ResetUserRequest { name: "alice".to_owned() }).await);
+    let link = v1::LinkUserRequest {
+        name: "alice".to_owned(),
+        connector: "corp".to_owned(),
+        subject: "thief".to_owned(),
+    };
+    denied("linking a user", admin.link_user(link).await);
+    denied("unlinking a user", admin.unlink_user(v1::UnlinkUserRequest { name: "alice".to_owned() }).await);
     let token = v1::CreateTokenRequest { role: "proxy".to_owned(), ..Default::default() };
     denied("making a token", admin.create_token(token).await);
     denied("reading the log", admin.search_events(v1::SearchEventsRequest::default()).await);
