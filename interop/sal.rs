@@ -33,7 +33,7 @@ fn the_report_names_what_stands_behind_everything() {
         "sent first",
         "TLS_AES_128_GCM_SHA256",
         "mldsa65",
-        "russh's own",
+        "chacha20-poly1305@openssh.com (by the layer)",
         "sign/ecdsa-p256",
     ] {
         assert!(text.contains(part), "{part}: {text}");

@@ -27,7 +27,7 @@
 //! ```
 //!
 //! Passwords are hashed by RustCrypto's argon2id, or in FIPS mode by PBKDF2 of the module. russh brings key exchange and
-//! ciphers of its own, which do not pass through this layer; [`uses`] counts its connections.
+//! ciphers of its own, which do not pass through this layer; [`uses`] counts its connections. [`ssh`] has what SSH alone has.
 //!
 //! Call [`warm_up`] early in a process that serves connections: the first random number of aws-lc can take from 50 to
 //! 100 ms, and no handshake should pay for it.
@@ -54,6 +54,7 @@ pub mod random;
 pub mod report;
 pub mod selection;
 mod selftest;
+pub mod ssh;
 pub mod strength;
 pub mod strict;
 pub mod suite;

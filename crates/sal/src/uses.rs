@@ -23,12 +23,23 @@ pub enum Aside {
     Passphrase,
     /// A connection of SSH whose key exchange, hashes and signatures of ECDSA and Ed25519 the SSH library computes.
     SshConnection,
+    /// A key of ChaCha20-Poly1305 as SSH has it ([`crate::ssh`]).
+    SshCipher,
+    /// A side of a key exchange of SSH over a finite field.
+    SshGroup16,
 }
 
 impl Aside {
     /// Every one.
-    pub const ALL: &[Self] =
-        &[Self::Argon2id, Self::OneTimeCode, Self::BreachedPassword, Self::Passphrase, Self::SshConnection];
+    pub const ALL: &[Self] = &[
+        Self::Argon2id,
+        Self::OneTimeCode,
+        Self::BreachedPassword,
+        Self::Passphrase,
+        Self::SshConnection,
+        Self::SshCipher,
+        Self::SshGroup16,
+    ];
 
     /// Its name beside those of primitives.
     #[must_use]
@@ -39,6 +50,8 @@ impl Aside {
             Self::BreachedPassword => "hash/sha-1",
             Self::Passphrase => "passphrase",
             Self::SshConnection => "ssh/connection",
+            Self::SshCipher => "ssh/chacha20-poly1305",
+            Self::SshGroup16 => "ssh/group16",
         }
     }
 
@@ -46,8 +59,8 @@ impl Aside {
     #[must_use]
     pub const fn library(self) -> &'static str {
         match self {
-            Self::Argon2id | Self::Passphrase => "rustcrypto",
-            Self::OneTimeCode | Self::BreachedPassword => "aws-lc",
+            Self::Argon2id | Self::Passphrase | Self::SshGroup16 => "rustcrypto",
+            Self::OneTimeCode | Self::BreachedPassword | Self::SshCipher => "aws-lc",
             Self::SshConnection => "russh",
         }
     }

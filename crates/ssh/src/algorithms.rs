@@ -1,4 +1,5 @@
-//! The algorithms that both ends of ours speak, best first.
+//! The algorithms that clients of ours speak by the library, best first, and what servers of ours take. What servers speak is
+//! [`crate::transport`]'s.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -9,7 +10,8 @@ use sallyport_sal::HybridKeyExchange;
 use sallyport_sal::selection;
 use ssh_key::public::KeyData;
 
-use crate::{capabilities, rsa_keys, transport};
+use crate::transport::proposal::Spoken;
+use crate::{rsa_keys, transport};
 
 /// AES-GCM goes first: on machines with AES instructions it costs half of ChaCha20 a byte. There is no CBC, no
 /// plain CTR and no MAC that needs choosing, because every cipher here authenticates by itself.
@@ -19,8 +21,7 @@ const CIPHERS: &[cipher::Name] = &[cipher::AES_128_GCM, cipher::AES_256_GCM, cip
 /// match all the same. They are those that authenticate what is encrypted (encrypt-then-MAC).
 const MACS: &[mac::Name] = &[mac::HMAC_SHA512_ETM, mac::HMAC_SHA256_ETM];
 
-/// Key types of hosts and users, as the authorities certify them, with the hash that RSA signs by (RFC 8332 §3): never
-/// SHA-1. A server offers those of its own key for the exchange, and takes all of them from users.
+/// Key types of hosts, as the authorities certify them, with the hash that RSA signs by (RFC 8332 §3): never SHA-1.
 const KEYS: &[Algorithm] = &[
     Algorithm::Ed25519,
     Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 },
@@ -31,8 +32,7 @@ const KEYS: &[Algorithm] = &[
 ];
 
 /// Key exchange, best first, and the flags that share its list. Of the groups of old only the one of 4096 bits, for
-/// clients without elliptic curves: smaller ones are weak, in larger ones a stranger costs us too much, and none is
-/// chosen by the client.
+/// servers without elliptic curves.
 const KEX: &[kex::Name] = &[
     kex::MLKEM768X25519_SHA256,
     kex::CURVE25519,
@@ -57,7 +57,7 @@ const HYBRID_KEX: &[kex::Name] = &[
     kex::EXTENSION_OPENSSH_STRICT_KEX_AS_SERVER,
 ];
 
-/// In FIPS mode: what is approved. The library is not asked for any of it there: [`TransportBy::is_layer`].
+/// In FIPS mode: what is approved. The library is not asked for any of it there: clients are by [`crate::transport`], too.
 const FIPS_KEX: &[kex::Name] = &[
     kex::ECDH_SHA2_NISTP256,
     kex::ECDH_SHA2_NISTP384,
@@ -74,32 +74,12 @@ const FIPS_KEYS: &[Algorithm] = match KEYS {
 };
 const LEAST_RSA_BITS: u32 = 2048;
 
-/// What checks the signatures by which users log in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CheckedBy {
-    /// The SSH library. It looks at no flag of a security key's signature, and shows the signature to no code of ours.
-    Library,
-    /// [`crate::transport`], which does as sshd does.
-    Layer,
-}
-
 /// Why a server of ours does not take a key that a user offers, by itself or in a certificate; `None` where it takes it.
-///
-/// What a server offers steers the exchange of keys alone: the library lets users authenticate by every type of key that it reads.
-pub(crate) fn refusal(key: &KeyData, algorithm: &Algorithm, checked: CheckedBy) -> Option<String> {
-    refused(key, algorithm, checked, selection::global().is_fips())
+pub(crate) fn refusal(key: &KeyData, algorithm: &Algorithm) -> Option<String> {
+    refused(key, algorithm, selection::global().is_fips())
 }
 
-fn refused(key: &KeyData, algorithm: &Algorithm, checked: CheckedBy, fips: bool) -> Option<String> {
-    // By the key, not by the name that the client gives of it.
-    let is_security_key = matches!(key, KeyData::SkEd25519(_) | KeyData::SkEcdsaSha2NistP256(_));
-    if is_security_key && checked == CheckedBy::Library {
-        return Some(format!(
-            "this server cannot see outside FIPS mode whether a security key was touched, and takes no {}; log in with a key that is in \
-             none: sallyport login",
-            algorithm.as_str()
-        ));
-    }
+fn refused(key: &KeyData, algorithm: &Algorithm, fips: bool) -> Option<String> {
     if !fips {
         return None;
     }
@@ -117,8 +97,9 @@ fn refused(key: &KeyData, algorithm: &Algorithm, checked: CheckedBy, fips: bool)
     ))
 }
 
-/// What a server of ours offers.
-pub(crate) fn server(demand: HybridKeyExchange) -> Preferred {
+/// What a client of ours offers. Certificates go first; plain keys stay in the list so that a host without a
+/// certificate is refused with words rather than with a failed negotiation.
+pub(crate) fn client(demand: HybridKeyExchange) -> Preferred {
     rsa_keys::register();
     offered(demand, selection::global().is_fips())
 }
@@ -137,31 +118,8 @@ fn offered(demand: HybridKeyExchange, fips: bool) -> Preferred {
         cipher: Cow::Borrowed(cipher),
         mac: Cow::Borrowed(MACS),
         key: Cow::Borrowed(key),
+        host_key_certificates: Cow::Borrowed(key),
         ..Preferred::DEFAULT
-    }
-}
-
-/// What a client of ours offers. Certificates go first; plain keys stay in the list so that a host without a
-/// certificate is refused with words rather than with a failed negotiation.
-pub(crate) fn client(demand: HybridKeyExchange) -> Preferred {
-    let server = server(demand);
-    Preferred { host_key_certificates: server.key.clone(), ..server }
-}
-
-/// By what connections of SSH are encrypted, and their ends proven.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum TransportBy {
-    /// The SSH library; in FIPS mode [`crate::transport`], whose cryptography is the abstraction layer's.
-    #[default]
-    Mode,
-    /// [`crate::transport`], in every mode.
-    Layer,
-}
-
-impl TransportBy {
-    /// Whether it is [`crate::transport`]. In FIPS mode it is.
-    pub(crate) fn is_layer(self) -> bool {
-        self == Self::Layer || selection::global().is_fips()
     }
 }
 
@@ -186,32 +144,26 @@ pub(crate) fn inside_limits() -> Limits {
     }
 }
 
-/// When a server asks for new keys by [`crate::transport`]: within the 64 GiB and 2^31 packets of RFC 4344 §3. That transport takes
-/// what is on its way when it asks, so that the reason of [`server_limits`] to be late is none here.
-pub(crate) const LAYER_SERVER_LIMITS: transport::Limits =
-    transport::Limits { bytes: 60 << 30, packets: 1 << 31 };
+/// When a server asks for new keys: within the 64 GiB and 2^31 packets of RFC 4344 §3. An OpenSSH client asks after 64 GiB (1 GiB under
+/// ChaCha20).
+pub(crate) const SERVER_LIMITS: transport::Limits = transport::Limits { bytes: 60 << 30, packets: 1 << 31 };
 
-/// What SSH's transport has. Outside FIPS mode it is the SSH library's own, and does not pass through the abstraction layer.
+/// What SSH's transport has, as servers of ours offer it.
 #[derive(Debug, Clone)]
 pub struct Transport {
     /// Names of key exchange methods, best first.
     pub key_exchange: Vec<String>,
     /// Names of ciphers, best first.
     pub ciphers: Vec<String>,
-    /// All of it is computed by the abstraction layer.
-    pub by_layer: bool,
 }
 
 /// The algorithms of the SSH transport, as a server of ours offers them.
 #[must_use]
 pub fn transport_algorithms() -> Transport {
-    let server = server(HybridKeyExchange::Preferred);
-    // Entries that are no method but a flag of the protocol, such as `ext-info-s`, are left out.
-    let is_method = |name: &&str| !capabilities::is_flag(name);
+    let Spoken { methods, ciphers } = Spoken::server(HybridKeyExchange::Preferred);
     Transport {
-        key_exchange: server.kex.iter().map(AsRef::as_ref).filter(is_method).map(str::to_owned).collect(),
-        ciphers: server.cipher.iter().map(|name| name.as_ref().to_owned()).collect(),
-        by_layer: TransportBy::Mode.is_layer(),
+        key_exchange: methods.iter().map(|(name, _)| (*name).to_owned()).collect(),
+        ciphers: ciphers.iter().map(|cipher| cipher.ssh_name().to_owned()).collect(),
     }
 }
 
@@ -227,13 +179,6 @@ pub(crate) fn client_limits() -> Limits {
         rekey_read_limit: 96 << 30,
         rekey_time_limit: Duration::from_secs(365 * 86_400),
     }
-}
-
-/// When this side, as a server, does. An OpenSSH client asks after 2^32 blocks either way, 64 GiB, and copes with what is
-/// on its way then: it is let go first. Clients that never ask get an eighth more under one key than RFC 4344 advises; for
-/// AES-GCM the bound of the cipher itself is 2^32 packets.
-pub(crate) fn server_limits() -> Limits {
-    Limits { rekey_write_limit: 72 << 30, ..client_limits() }
 }
 
 /// Bytes that the far end may send on a new channel before it hears back: what OpenSSH gives.
@@ -265,6 +210,7 @@ mod tests {
     use sallyport_sal::Suite;
 
     use super::*;
+    use crate::capabilities::is_flag;
     use crate::transport::message::put_string;
 
     fn key_of(suite: Suite) -> ssh_key::PublicKey {
@@ -284,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_security_key_logs_in_where_its_flags_are_looked_at() {
+    fn security_keys_log_in_and_in_fips_mode_the_approved_one_alone() {
         let (ed25519, p256) = (key_of(Suite::BalancedV1), key_of(Suite::FipsV1));
         let raw = ed25519.key_data().ed25519().unwrap().as_ref().to_vec();
         let point = p256.key_data().ecdsa().unwrap().as_sec1_bytes().to_vec();
@@ -297,19 +243,9 @@ mod tests {
             ),
         ] {
             let key = key.key_data();
-            // What the client calls its key does not matter.
-            for named in [&algorithm, &Algorithm::Ed25519] {
-                let told = refused(key, named, CheckedBy::Library, false).unwrap();
-                assert!(told.contains("touched") && told.contains("sallyport login"), "{told}");
-            }
-            assert_eq!(refused(key, &algorithm, CheckedBy::Layer, false), None, "{algorithm:?}");
-            assert_eq!(
-                refused(key, &algorithm, CheckedBy::Layer, true).is_none(),
-                in_fips_mode,
-                "{algorithm:?}"
-            );
+            assert_eq!(refused(key, &algorithm, false), None, "{algorithm:?}");
+            assert_eq!(refused(key, &algorithm, true).is_none(), in_fips_mode, "{algorithm:?}");
         }
-        assert_eq!(refused(ed25519.key_data(), &Algorithm::Ed25519, CheckedBy::Library, false), None);
     }
 
     #[test]
@@ -322,8 +258,8 @@ mod tests {
             (&security_key, Algorithm::SkEd25519),
             (&key_of(Suite::Legacy), Algorithm::Rsa { hash: None }),
         ] {
-            assert_eq!(refused(key.key_data(), &algorithm, CheckedBy::Layer, false), None);
-            let text = refused(key.key_data(), &algorithm, CheckedBy::Layer, true).unwrap();
+            assert_eq!(refused(key.key_data(), &algorithm, false), None);
+            let text = refused(key.key_data(), &algorithm, true).unwrap();
             assert!(text.contains(algorithm.as_str()) && text.contains("P-256"), "{text}");
         }
         let rsa = Algorithm::Rsa { hash: Some(HashAlg::Sha512) };
@@ -331,9 +267,7 @@ mod tests {
             [(Suite::FipsV1, Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 }), (Suite::Legacy, rsa)]
         {
             let key = key_of(suite);
-            for checked in [CheckedBy::Library, CheckedBy::Layer] {
-                assert_eq!(refused(key.key_data(), &algorithm, checked, true), None, "{suite}");
-            }
+            assert_eq!(refused(key.key_data(), &algorithm, true), None, "{suite}");
         }
     }
 
@@ -353,8 +287,8 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_the_layer_are_renewed_within_rfc_4344() {
-        let transport::Limits { bytes, packets } = LAYER_SERVER_LIMITS;
+    fn servers_renew_keys_within_rfc_4344() {
+        let transport::Limits { bytes, packets } = SERVER_LIMITS;
         assert!(bytes < 64 << 30 && packets <= 1 << 31);
     }
 
@@ -362,12 +296,11 @@ mod tests {
     fn fips_mode_offers_what_is_approved_and_nothing_else() {
         let offered = |demand| offered(demand, true);
         let preferred = offered(HybridKeyExchange::Preferred);
-        let methods: Vec<&str> =
-            names(&preferred.kex).into_iter().filter(|name| !capabilities::is_flag(name)).collect();
+        let methods: Vec<&str> = names(&preferred.kex).into_iter().filter(|name| !is_flag(name)).collect();
         assert_eq!(methods, ["ecdh-sha2-nistp256", "ecdh-sha2-nistp384"]);
         assert_eq!(names(&preferred.cipher), ["aes128-gcm@openssh.com", "aes256-gcm@openssh.com"]);
         assert!(!preferred.key.contains(&Algorithm::Ed25519) && preferred.key.len() == KEYS.len() - 1);
         let required = offered(HybridKeyExchange::Required);
-        assert!(names(&required.kex).into_iter().all(capabilities::is_flag), "{:?}", names(&required.kex));
+        assert!(names(&required.kex).into_iter().all(is_flag), "{:?}", names(&required.kex));
     }
 }

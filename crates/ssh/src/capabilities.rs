@@ -10,8 +10,6 @@ mod observer;
 
 use std::net::IpAddr;
 
-use russh::AlgorithmKind;
-
 pub(crate) use greeting::{Heard, IDENTIFICATION, banner, hear_out};
 pub use observer::Offered;
 
@@ -267,20 +265,6 @@ pub struct Sighting {
     pub whose: Option<Whose>,
     /// Why it was sent away, when that was for what it cannot do.
     pub refused: Option<String>,
-}
-
-/// Why the key exchange with a peer came to nothing, when that was for want of an algorithm in common.
-pub(crate) fn no_common_algorithm(error: &russh::Error) -> Option<String> {
-    let russh::Error::NoCommonAlgo { kind, ours, .. } = error else { return None };
-    let what = match kind {
-        AlgorithmKind::Kex => "key exchange method",
-        AlgorithmKind::Key => "type of host key",
-        AlgorithmKind::Cipher => "cipher",
-        AlgorithmKind::Compression => "compression",
-        AlgorithmKind::Mac => "MAC",
-    };
-    let ours: Vec<&str> = ours.iter().map(String::as_str).filter(|name| !is_flag(name)).collect();
-    Some(format!("it offers no {what} that is spoken here ({})", ours.join(", ")))
 }
 
 #[cfg(test)]

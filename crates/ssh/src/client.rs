@@ -33,6 +33,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use russh::SshId;
+use sallyport_sal::selection;
 use tracing::{Instrument, debug, debug_span};
 
 pub use crate::request::Program;
@@ -58,7 +59,7 @@ pub(crate) use settings::{AgentSource, Extras, Whom};
 pub(crate) use x11::DisplayOrigin;
 pub use x11::{Display, DisplayError};
 
-use crate::algorithms::{self, TransportBy};
+use crate::algorithms;
 use crate::capabilities::IDENTIFICATION;
 use crate::pump::Slack;
 use crate::transport::Opening;
@@ -127,7 +128,7 @@ pub(crate) fn connect_with<S>(
 where
     S: Stream + 'static,
 {
-    let layer = TransportBy::Mode.is_layer().then(Limits::default);
+    let layer = selection::global().is_fips().then(Limits::default);
     connect_boxed(Box::new(stream), credentials, settings, extras, layer)
 }
 

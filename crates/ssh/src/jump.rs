@@ -2,34 +2,32 @@
 //!
 //! A client proves who it is with a user certificate of the cluster; the user name it gives on this hop means nothing,
 //! because the certificate says who it is (stock `ssh -J` sends whatever name the person has on their own machine), but for one: as
-//! [`ASKS`] a client is asked for the second factor that was wanted when it was refused before, except in FIPS mode.
+//! [`ASKS`] a client is asked for the second factor that was wanted when it was refused before.
 //! After that it may open `direct-tcpip` channels to nodes, and nothing else: the bytes inside are the SSH connection
 //! between the client and the node, which this hop cannot read. The port in the request is ignored, since a node has
 //! one SSH service.
 //!
 //! Who may reach which node is not decided here but behind [`Dial`].
 //!
-//! In FIPS mode keys are exchanged and users let in by [`crate::transport`], and the SSH library speaks inside. In others two limits come
-//! from the library: a certificate that has expired, or a key with no certificate, is refused
-//! without words ("Permission denied (publickey)"); and so is every security key, whose flags it does not look at.
+//! Keys are exchanged and users let in by [`crate::transport`], and the SSH library speaks inside. A client whose certificate is not
+//! believed is refused without words ("Permission denied (publickey)").
 
 mod connection;
 mod dial;
 mod entering;
 mod factor;
+mod known;
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 use parking_lot::RwLock;
+use russh::SshId;
 use russh::keys::PrivateKey;
-use russh::{MethodKind, MethodSet, SshId};
 use sallyport_ca::CaError;
 use sallyport_ca::keys::SshKeyPair;
-use sallyport_sal::HybridKeyExchange;
 use ssh_key::Certificate;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -61,9 +59,6 @@ pub struct Jump {
 /// What connections are begun with. Each keeps it to its end.
 #[derive(Clone)]
 struct Face {
-    any: Arc<russh::server::Config>,
-    /// Where the suite requires hybrid key exchange.
-    hybrid: Arc<russh::server::Config>,
     /// Inside [`crate::transport`].
     inside: Arc<russh::server::Config>,
     host: Arc<Host>,
@@ -147,21 +142,16 @@ impl Jump {
         // Asked for every connection, so that a change of suite is felt at once.
         let demand = self.dial.trust().suite().key_exchange();
         let span = info_span!("ssh_jump", peer = %client, user = tracing::field::Empty);
-        let layer = self.config.transport.is_layer().then(|| Terms {
+        let terms = Terms {
             host: face.host.clone(),
             demand,
-            limits: algorithms::LAYER_SERVER_LIMITS,
+            limits: algorithms::SERVER_LIMITS,
             most_failures: MAX_AUTH_ATTEMPTS,
-        });
+        };
         let settings = connection::Settings {
             config: self.config.clone(),
-            ssh: match demand {
-                _ if layer.is_some() => face.inside.clone(),
-                HybridKeyExchange::Preferred => face.any.clone(),
-                HybridKeyExchange::Required => face.hybrid.clone(),
-            },
-            layer,
-            demand,
+            ssh: face.inside.clone(),
+            terms,
             dial: Arc::clone(&self.dial),
             admits,
             client,
@@ -207,36 +197,16 @@ impl Face {
             return Err(bad("certificate", "it is for another key".to_owned()));
         }
         let host = Arc::new(Host::new(pair.signer(), Some(&certificate)).map_err(unusable)?);
-        let with = |demand| ssh_config(config, key.clone(), certificate.clone(), demand);
-        Ok(Self {
-            any: Arc::new(with(HybridKeyExchange::Preferred)),
-            hybrid: Arc::new(with(HybridKeyExchange::Required)),
-            inside: Arc::new(node::inside(with(HybridKeyExchange::Preferred))),
-            host,
-            _signer: signer,
-        })
+        Ok(Self { inside: Arc::new(node::inside(ssh_config(config, key))), host, _signer: signer })
     }
 }
 
-fn ssh_config(
-    config: &JumpConfig,
-    key: PrivateKey,
-    certificate: Certificate,
-    demand: HybridKeyExchange,
-) -> russh::server::Config {
+fn ssh_config(config: &JumpConfig, key: PrivateKey) -> russh::server::Config {
     russh::server::Config {
         server_id: SshId::Standard(IDENTIFICATION.into()),
-        methods: MethodSet::from(&[MethodKind::PublicKey][..]),
-        // A delay protects passwords; here it would only slow down clients that offer other keys first.
-        auth_rejection_time: Duration::ZERO,
-        auth_rejection_time_initial: Some(Duration::ZERO),
-        max_auth_attempts: MAX_AUTH_ATTEMPTS,
         keys: vec![key],
-        certificates: vec![certificate],
-        limits: algorithms::server_limits(),
         window_size: inbound::FIRST_WINDOW_BYTES,
         channel_buffer_size: algorithms::CHANNEL_PACKETS,
-        preferred: algorithms::server(demand),
         inactivity_timeout: None,
         keepalive_interval: Some(config.keepalive),
         keepalive_max: 3,

@@ -34,7 +34,7 @@ pub mod transport;
 /// Whether this build can ask PAM (the feature `pam`).
 pub const HAS_PAM: bool = cfg!(feature = "pam");
 
-pub use algorithms::{Transport, TransportBy, transport_algorithms};
+pub use algorithms::{Transport, transport_algorithms};
 
 /// What every byte stream here can do.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}

@@ -1,18 +1,20 @@
-//! SSH handshakes to be measured: the library on both sides, with our settings, and nothing of a node behind it.
+//! SSH handshakes to be measured: a client by the library and a server by [`crate::transport`], as they are outside FIPS mode, with our
+//! settings, and nothing of a node behind it.
 //!
 //! From the first byte to the end of the user's authentication. Policy, audit and sessions are left out: `lab connect` has
-//! them. What one side shows to the other is checked as elsewhere: the signature of the exchange and of the login by the
-//! library (RSA by the layer), those of certificates by the layer.
+//! them. What one side shows to the other is checked as elsewhere: the signature of the exchange by the library (RSA by the layer),
+//! those of the login and of certificates by the layer.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use russh::client::AuthResult;
 use russh::keys::agent::AgentIdentity;
 use russh::keys::{HashAlg, PublicKeyOrCertificate};
-use russh::server::{Auth, VerifiedPublicKey};
+use russh::server::Auth;
 use russh::{Disconnect, Preferred, SshId, kex};
 use sallyport_ca::CaError;
 use sallyport_ca::keys::{SshKeyPair, ssh_signature, verify_ssh_signature};
@@ -28,6 +30,8 @@ use crate::algorithms;
 use crate::capabilities::IDENTIFICATION;
 use crate::client::ClientError;
 use crate::node::{HostIdentity, NodeConfig, NodeError};
+use crate::transport::accept::{Authenticator, Farewell, NotIn, Proven, Terms, Verdict, accept};
+use crate::transport::server::Offer;
 
 /// Who logs in, and the principal of its certificate.
 const LOGIN: &str = "measurement";
@@ -61,6 +65,9 @@ pub enum MeasureError {
     /// The handshake failed.
     #[error(transparent)]
     Ssh(#[from] russh::Error),
+    /// The client did not get in.
+    #[error("no login: {0}")]
+    NotIn(NotIn),
     /// The user's key did not sign.
     #[error(transparent)]
     User(Box<ClientError>),
@@ -136,7 +143,9 @@ pub struct Shape {
 #[derive(Clone)]
 pub struct Pair {
     client: Arc<russh::client::Config>,
-    server: Arc<russh::server::Config>,
+    /// What the library is told behind it.
+    inside: Arc<russh::server::Config>,
+    terms: Terms,
     known: Arc<Known>,
 }
 
@@ -170,7 +179,10 @@ impl Pair {
         let (authority, host, user) = (key(KeyAlgorithm::Ed25519)?, key(shape.host)?, key(shape.user)?);
         let data = |pair: &SshKeyPair| pair.private_key().public_key().key_data().clone();
         let line = certificate(&authority, &data(&host), CertType::Host, HOST)?.to_openssh()?;
-        let identity = HostIdentity::new(&host, &line)?;
+        let identity = match shape.host_certificate {
+            true => HostIdentity::new(&host, &line)?,
+            false => HostIdentity::plain(&host)?,
+        };
 
         let kex = vec![
             shape.exchange.method(),
@@ -179,12 +191,17 @@ impl Pair {
             kex::EXTENSION_OPENSSH_STRICT_KEX_AS_CLIENT,
             kex::EXTENSION_OPENSSH_STRICT_KEX_AS_SERVER,
         ];
-        let mut server = NodeConfig::default().ssh(&identity, HybridKeyExchange::Preferred);
-        server.preferred.kex = Cow::Owned(kex.clone());
+        let config = NodeConfig::default();
+        let terms = Terms {
+            host: Arc::clone(&identity.host),
+            demand: HybridKeyExchange::Preferred,
+            limits: algorithms::SERVER_LIMITS,
+            most_failures: config.max_auth_attempts,
+        };
+        let inside = Arc::new(config.ssh(&identity));
         let mut preferred =
             Preferred { kex: Cow::Owned(kex), ..algorithms::client(HybridKeyExchange::Preferred) };
         if !shape.host_certificate {
-            server.certificates.clear();
             preferred.host_key_certificates = Cow::Borrowed(&[]);
         }
         let client = russh::client::Config {
@@ -206,7 +223,7 @@ impl Pair {
             certificate,
             _identity: identity,
         };
-        Ok(Self { client: Arc::new(client), server: Arc::new(server), known: Arc::new(known) })
+        Ok(Self { client: Arc::new(client), inside, terms, known: Arc::new(known) })
     }
 
     /// Plays the client on a stream: shakes hands, logs in, calls `done` and says farewell.
@@ -247,8 +264,10 @@ impl Pair {
     /// # Errors
     /// [`MeasureError`].
     pub async fn accept(&self, stream: impl Stream + 'static) -> Result<(), MeasureError> {
-        let side = Server(Arc::clone(&self.known));
-        let running = russh::server::run_stream(Arc::clone(&self.server), stream, side).await;
+        let mut side = Server(Arc::clone(&self.known));
+        let entered = accept(Box::new(stream), &self.terms, &mut side, &Farewell::default()).await;
+        let (stream, proven) = entered.map_err(MeasureError::NotIn)?;
+        let running = russh::server::run_stream(Arc::clone(&self.inside), stream, Inside(proven)).await;
         let ended = running?.await;
         match ended {
             Ok(()) | Err(russh::Error::Disconnect | russh::Error::HUP | russh::Error::IO(_)) => Ok(()),
@@ -271,7 +290,7 @@ fn certificate(
     Ok(builder.sign(authority.private_key())?)
 }
 
-/// Whether a certificate is of the one authority and for a principal. The library has checked its period.
+/// Whether a certificate is of the one authority and for a principal. The library has checked the period of a host's.
 fn is_certified(certificate: &Certificate, authority: &KeyData, principal: &str) -> bool {
     let check = || -> Option<()> {
         let bytes = certificate.to_bytes().ok()?;
@@ -302,21 +321,39 @@ impl russh::client::Handler for Client {
 
 struct Server(Arc<Known>);
 
-impl russh::server::Handler for Server {
-    type Error = russh::Error;
-
-    async fn auth_publickey(&mut self, _: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, russh::Error> {
-        let known = *key.public_key.key_data() == self.0.user_key;
-        Ok(if known { Auth::Accept } else { Auth::reject() })
+#[async_trait]
+impl Authenticator for Server {
+    fn banner(&mut self) -> Option<String> {
+        None
     }
 
-    async fn auth_openssh_certificate(
-        &mut self,
-        user: &str,
-        certificate: &Certificate,
-    ) -> Result<Auth, russh::Error> {
-        let known = user == LOGIN && is_certified(certificate, &self.0.authority, LOGIN);
-        Ok(if known { Auth::Accept } else { Auth::reject() })
+    fn offered(&mut self, _: &Offer) -> bool {
+        true
+    }
+
+    fn unfit(&mut self, _: &Offer, _: &str) {}
+
+    fn unproven(&mut self, _: &str) -> bool {
+        false
+    }
+
+    async fn proven(&mut self, offer: &Offer) -> Verdict {
+        let is_known = match &offer.certificate {
+            Some(certificate) => offer.user == LOGIN && is_certified(certificate, &self.0.authority, LOGIN),
+            None => offer.key == self.0.user_key,
+        };
+        is_known.into()
+    }
+}
+
+/// The library behind it, for a client that is in.
+struct Inside(Proven);
+
+impl russh::server::Handler for Inside {
+    type Error = russh::Error;
+
+    async fn auth_none(&mut self, user: &str) -> Result<Auth, russh::Error> {
+        Ok(if self.0.is_for(user) { Auth::Accept } else { Auth::reject() })
     }
 }
 

@@ -45,6 +45,7 @@ pub(crate) fn register() {
 
 /// A host key as the SSH library takes it, and for RSA what must be kept for it to sign.
 pub(crate) fn host_key(key: &SshKeyPair) -> Result<(PrivateKey, Option<Arc<HostSigner>>), CaError> {
+    register();
     let signer = key.signer();
     let public = signer.public_key();
     let KeyData::Rsa(numbers) = ssh_public_key(&public)? else {

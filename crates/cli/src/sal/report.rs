@@ -242,26 +242,19 @@ fn time(value: Option<f64>) -> String {
     value.map(microseconds).unwrap_or_default()
 }
 
-/// Which parts of SSH pass through the layer. The others are the SSH library's own.
+/// What stands behind SSH, as servers of ours speak it.
 fn ssh() -> Vec<(&'static str, String)> {
     let transport = sallyport_ssh::transport_algorithms();
-    let (by, signing) = match transport.by_layer {
-        true => ("by the layer", "by the layer, from memory"),
-        false => (
-            "russh's own",
-            "RSA by the layer, others by russh; from memory: it has no hook for another custody",
-        ),
-    };
-    let own = |list: String| format!("{list} ({by})");
+    let by_layer = |list: Vec<String>| format!("{} (by the layer)", list.join(" "));
     vec![
         ("certificates signed", "by the layer, with a key in any custody".to_owned()),
         ("certificates verified", "by the layer".to_owned()),
         ("user keys made", "by the layer".to_owned()),
         ("user keys signing", "by the layer, with a key in any custody".to_owned()),
         ("host keys made", "by the layer".to_owned()),
-        ("host keys signing", signing.to_owned()),
-        ("key exchange", own(transport.key_exchange.join(" "))),
-        ("ciphers", own(transport.ciphers.join(" "))),
+        ("host keys signing", "by the layer, from memory".to_owned()),
+        ("key exchange", by_layer(transport.key_exchange)),
+        ("ciphers", by_layer(transport.ciphers)),
     ]
 }
 

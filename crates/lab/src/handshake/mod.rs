@@ -3,7 +3,7 @@
 //!
 //! Client and server are ours on both sides: rustls with the sources that the layer selects. In memory one thread plays
 //! both, so that nothing but the handshake is measured; over loopback each has a thread and a connection of TCP for every
-//! handshake. SSH is russh with our settings on both sides, each in a thread and a runtime of its own. Production speaks TLS 1.3 alone and takes RSA keys from 2048 bits; the rest is here to be compared with.
+//! handshake. SSH is russh as a client and a transport of our own as a server, with our settings, each in a thread and a runtime of its own. Production speaks TLS 1.3 alone and takes RSA keys from 2048 bits; the rest is here to be compared with.
 
 mod costs;
 mod loopback;

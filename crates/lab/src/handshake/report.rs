@@ -115,7 +115,7 @@ fn conditions(effort: Effort) -> Vec<String> {
             Err(why) => format!("instructions are not counted: the kernel gives no counter ({why})"),
         },
         "full handshakes give no tickets; those that resume give two, as servers do; round trips without that of TCP".to_owned(),
-        "SSH is russh with the settings of a node and of our client, to the end of the user's login, without policy, audit and sessions; each side is a thread with a runtime, so that waking each other is in the times; certificates are by an Ed25519 authority; AES-128-GCM".to_owned(),
+        "SSH is a node's, with a transport of our own, and our client's, which is russh's, both with our settings, to the end of the user's login, without policy, audit and sessions; each side is a thread with a runtime, so that waking each other is in the times; certificates are by an Ed25519 authority; AES-128-GCM".to_owned(),
         "\"to the first\" is the server's time to that of the first row of the same protocol and transport, round by round".to_owned(),
         "RSA keys are published ones; rsa-1024 is signed and verified by plain arithmetic, because no source does, and is slower than a source would be".to_owned(),
     ]

@@ -7,23 +7,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Response, Session};
+use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, Session};
 use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Disconnect, Pty};
 use sallyport_sal::HybridKeyExchange;
-use sallyport_sal::uses::{self, Aside};
-use ssh_key::Certificate;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, debug_span, info};
 
 use super::dial::{Admits, Dial, JumpConfig, JumpError};
-use super::entering::{Decides, Known, enter};
+use super::entering::{Bounds, DRAINING, Decides, Entering, enter};
 use super::factor::Factor;
-use crate::algorithms::CheckedBy;
-use crate::capabilities::{Heard, Sighting, Whose, hear_out, no_common_algorithm};
+use super::known::Known;
+use crate::capabilities::{Heard, Sighting, Whose, hear_out};
 use crate::inbound::{Counts, Gate, Inbound, Inbox, Line, Pressure, ToClient, carry};
 use crate::session::Gone;
-use crate::transport::accept::{NotIn, Proven, Terms, Verdict};
+use crate::transport::accept::{NotIn, Proven, Terms};
 use crate::{BoxedStream, Stream};
 
 /// SSH_OPEN_ADMINISTRATIVELY_PROHIBITED (RFC 4254 §5.1), the code that goes with words of our own.
@@ -48,15 +46,11 @@ const ONLY_NODES: &str = "this is a Sallyport proxy: it only connects to nodes (
 /// How long a client that is cut off may take to hear of it.
 const LAST_WORDS: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// What a client reads that asks for a node while the proxy shuts down.
-const DRAINING: &str = "the proxy is shutting down; try again in a moment";
-
 pub(super) struct Settings {
     pub(super) config: JumpConfig,
     pub(super) ssh: Arc<russh::server::Config>,
-    /// On what terms clients are let in by [`crate::transport`]; none where the library does all of it.
-    pub(super) layer: Option<Terms>,
-    pub(super) demand: HybridKeyExchange,
+    /// On what terms clients are let in.
+    pub(super) terms: Terms,
     pub(super) dial: Arc<dyn Dial>,
     pub(super) admits: Admits,
     pub(super) client: SocketAddr,
@@ -87,16 +81,14 @@ pub(super) async fn serve<S: Stream + 'static>(stream: S, settings: Settings) ->
     let cut = CutOnDrop(settings.cut.clone());
     let shared = Arc::new(Shared::default());
     let (dial, client) = (Arc::clone(&settings.dial), settings.client);
-    // What [`crate::transport`] reads is held back behind it.
-    let gate = if settings.layer.is_some() { Arc::default() } else { Arc::clone(&shared.gate) };
-    let line = Line::new(stream, cut.0.clone(), gate);
+    // What is read is held back behind [`crate::transport`].
+    let line = Line::new(stream, cut.0.clone(), Arc::default());
     let ended = greet(line, settings, Arc::clone(&shared)).await;
     shared.known.tell_not_tried();
     if shared.known.identity.get().is_none()
         && let Some(offer) = shared.known.offered.offer()
     {
         let refused = match &ended {
-            Err(JumpError::Ssh(error)) => no_common_algorithm(error),
             Err(JumpError::Transport(NotIn::Breach(breach))) => breach.nothing_common(),
             Err(JumpError::KeyExchange { reason, .. }) => Some(reason.clone()),
             _ => None,
@@ -113,7 +105,7 @@ async fn greet<S: Stream + 'static>(
     settings: Settings,
     shared: Arc<Shared>,
 ) -> Result<(), JumpError> {
-    match settings.demand {
+    match settings.terms.demand {
         HybridKeyExchange::Preferred => {
             let tap = shared.known.offered.along(line);
             supervise(tap, settings, shared).await
@@ -143,26 +135,19 @@ async fn supervise<S: Stream + 'static>(
 ) -> Result<(), JumpError> {
     let config = settings.config.clone();
     let draining = settings.draining.clone();
-    let deadline = tokio::time::Instant::now() + config.auth_timeout;
-    let late = || JumpError::AuthTimeout(config.auth_timeout);
-    let began = match settings.layer.clone() {
-        Some(terms) => {
-            let Settings { dial, admits, .. } = &settings;
-            let decides = Decides { known: &shared.known, dial, admits, span: Span::current() };
-            let entered = enter(Box::new(stream), &terms, decides, (config.auth_timeout, deadline)).await?;
-            let Some((stream, proven)) = entered else { return Ok(()) };
-            let line = Line::new(stream, settings.cut.clone(), Arc::clone(&shared.gate));
-            let handler = Client::new(settings, Arc::clone(&shared), Some(proven));
-            let started = russh::server::run_stream(Arc::clone(&handler.settings.ssh), line, handler);
-            tokio::time::timeout_at(deadline, started).await.map_err(|_| late())?
-        }
-        None => {
-            let handler = Client::new(settings, Arc::clone(&shared), None);
-            uses::count(Aside::SshConnection);
-            let started = russh::server::run_stream(Arc::clone(&handler.settings.ssh), stream, handler);
-            tokio::time::timeout_at(deadline, started).await.map_err(|_| late())?
-        }
-    };
+    let Settings { dial, admits, .. } = &settings;
+    let decides = Decides { known: &shared.known, dial, admits, span: Span::current() };
+    let factor = Factor::new(Arc::clone(dial), settings.client);
+    let bounds =
+        Bounds { patience: config.auth_timeout, idle: config.idle_timeout, draining: draining.clone() };
+    let entered = enter(Box::new(stream), &settings.terms, Entering { decides, factor }, &bounds).await?;
+    let Some((stream, proven)) = entered else { return Ok(()) };
+    let line = Line::new(stream, settings.cut.clone(), Arc::clone(&shared.gate));
+    let handler = Client::new(settings, Arc::clone(&shared), proven);
+    let started = russh::server::run_stream(Arc::clone(&handler.settings.ssh), line, handler);
+    // There is nothing to wait for inside.
+    let began = tokio::time::timeout(config.auth_timeout, started);
+    let began = began.await.map_err(|_| JumpError::AuthTimeout(config.auth_timeout))?;
     let mut session = began?;
     let handle = session.handle();
 
@@ -182,17 +167,7 @@ async fn supervise<S: Stream + 'static>(
         };
         loop {
             let changed = shared.known.changed.notified();
-            if let Some(why) = shared.known.sent_away.get() {
-                return goodbye(&why.to_string(), JumpError::SentAway(why.clone())).await;
-            }
-            if shared.known.identity.get().is_none() {
-                tokio::select! {
-                    () = changed => {}
-                    () = tokio::time::sleep_until(deadline) => {
-                        return goodbye("no certificate was presented in time", late()).await;
-                    }
-                }
-            } else if shared.channels.load(Ordering::Acquire) > 0 {
+            if shared.channels.load(Ordering::Acquire) > 0 {
                 changed.await;
             } else {
                 tokio::select! {
@@ -228,9 +203,8 @@ struct Client {
     sessions: HashMap<ChannelId, bool>,
     span: Span,
     settings: Settings,
-    factor: Factor,
-    /// The library is told that the client is in, and asks for no proof. None where it does that by itself.
-    proven: Option<Proven>,
+    /// The library is told that the client is in, and asks for no proof.
+    proven: Proven,
 }
 
 /// An open channel, counted until it is dropped.
@@ -292,22 +266,16 @@ impl ClientChannel {
 }
 
 impl Client {
-    fn new(settings: Settings, shared: Arc<Shared>, proven: Option<Proven>) -> Self {
+    fn new(settings: Settings, shared: Arc<Shared>, proven: Proven) -> Self {
         Self {
             places: Arc::new(Semaphore::new(settings.config.max_channels)),
             inbound: Inbound::new(Arc::clone(&shared.gate), Arc::clone(&shared.pressure)),
             sessions: HashMap::new(),
             span: Span::current(),
-            factor: Factor::new(Arc::clone(&settings.dial), settings.client),
             shared,
             settings,
             proven,
         }
-    }
-
-    fn decides(&self) -> Decides<'_> {
-        let Settings { dial, admits, .. } = &self.settings;
-        Decides { known: &self.shared.known, dial, admits, span: self.span.clone() }
     }
 
     /// Holds the client to what it was granted; false when what it sent is to be dropped.
@@ -344,10 +312,6 @@ impl Client {
     }
 }
 
-fn verdict(is_in: bool) -> Auth {
-    if is_in { Auth::Accept } else { Auth::reject() }
-}
-
 fn prohibited(reason: impl Into<String>) -> ChannelOpenFailure {
     ChannelOpenFailure::Other { code: PROHIBITED, reason: reason.into() }
 }
@@ -355,44 +319,8 @@ fn prohibited(reason: impl Into<String>) -> ChannelOpenFailure {
 impl Handler for Client {
     type Error = JumpError;
 
-    async fn authentication_banner(&mut self) -> Result<Option<String>, JumpError> {
-        Ok(if self.proven.is_none() { self.decides().banner() } else { None })
-    }
-
     async fn auth_none(&mut self, user: &str) -> Result<Auth, JumpError> {
-        Ok(verdict(self.proven.as_ref().is_some_and(|proven| proven.is_for(user))))
-    }
-
-    async fn auth_publickey_offered(
-        &mut self,
-        _: &str,
-        offer: PublicKeyOffer<'_>,
-    ) -> Result<Auth, JumpError> {
-        let key = offer.public_key.key_data();
-        let may_try = || self.decides().may_try(key, offer.algorithm, CheckedBy::Library);
-        Ok(verdict(self.proven.is_none() && may_try()))
-    }
-
-    async fn auth_openssh_certificate(
-        &mut self,
-        name: &str,
-        certificate: &Certificate,
-    ) -> Result<Auth, JumpError> {
-        // The client learns why it is sent away by the disconnection; until then it is not let in.
-        let is_in = || matches!(self.decides().certified(certificate), Verdict::In);
-        if self.proven.is_some() || !is_in() {
-            return Ok(verdict(false));
-        }
-        Ok(self.factor.begin(name, &self.shared.known).await)
-    }
-
-    async fn auth_keyboard_interactive<'a>(
-        &'a mut self,
-        _: &str,
-        _: &str,
-        response: Option<Response<'a>>,
-    ) -> Result<Auth, JumpError> {
-        Ok(self.factor.ask(response, &self.shared.known).await)
+        Ok(if self.proven.is_for(user) { Auth::Accept } else { Auth::reject() })
     }
 
     async fn auth_succeeded(&mut self, session: &mut Session) -> Result<(), JumpError> {

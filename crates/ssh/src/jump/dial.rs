@@ -10,7 +10,6 @@ use sallyport_ca::Trust;
 use tokio_util::sync::CancellationToken;
 
 use crate::BoxedStream;
-use crate::algorithms::TransportBy;
 use crate::capabilities::Sighting;
 use crate::transport::accept::NotIn;
 
@@ -104,8 +103,6 @@ pub struct JumpConfig {
     pub max_channels: usize,
     /// Longest time from the request for a node to its answer. Default 20 s.
     pub dial_timeout: Duration,
-    /// By what connections are encrypted. Default: as the mode has it.
-    pub transport: TransportBy,
 }
 
 impl Default for JumpConfig {
@@ -116,7 +113,6 @@ impl Default for JumpConfig {
             keepalive: Duration::from_secs(30),
             max_channels: 32,
             dial_timeout: Duration::from_secs(20),
-            transport: TransportBy::default(),
         }
     }
 }

@@ -1,75 +1,78 @@
 //! Whom the plain SSH face lets in, and the way in by [`crate::transport`].
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sallyport_access::Identity;
 use ssh_key::public::KeyData;
 use ssh_key::{Algorithm, Certificate};
 use time::OffsetDateTime;
-use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 use tracing::{Span, debug, info, warn};
 
 use super::dial::{Admits, Dial, JumpError, Refusal};
+use super::factor::Factor;
+use super::known::Known;
 use crate::BoxedStream;
-use crate::algorithms::{CheckedBy, refusal};
-use crate::capabilities::{self, Offered, Sighting, Whose};
+use crate::algorithms::refusal;
+use crate::capabilities::{self, Sighting, Whose};
 use crate::transport::accept::{Authenticator, Farewell, NotIn, Proven, Terms, Verdict, accept};
 use crate::transport::clear::ClearStream;
-use crate::transport::server::Offer;
+use crate::transport::server::{Offer, Typed};
 
-/// What is known of a client, shared with what watches over its connection.
-#[derive(Default)]
-pub(super) struct Known {
-    /// Who is here, and the certificate that proved it.
-    pub(super) identity: OnceLock<(Identity, Arc<str>)>,
-    /// Why a client that has proven who it is is not served.
-    pub(super) sent_away: OnceLock<Refusal>,
-    /// Why the first key was not tried that was not.
-    pub(super) not_tried: OnceLock<String>,
-    /// What the client says it can do.
-    pub(super) offered: Offered,
-    /// Identity proven, or a channel opened or closed.
-    pub(super) changed: Notify,
+/// What a client reads that comes while the proxy shuts down.
+pub(super) const DRAINING: &str = "the proxy is shutting down; try again in a moment";
+
+/// How long a client may take to get in, and when it is sent away all the same.
+pub(super) struct Bounds {
+    /// From the first byte to a proven identity.
+    pub(super) patience: Duration,
+    /// From there to the answers to what it is asked besides, as long as a connection may stand unused.
+    pub(super) idle: Duration,
+    /// No new client is let in any more.
+    pub(super) draining: CancellationToken,
 }
 
-impl Known {
-    /// Tells the log why a key was not tried, where the client has proven who it is by no other.
-    pub(super) fn tell_not_tried(&self) {
-        let is_known = self.identity.get().is_some() || self.sent_away.get().is_some();
-        if let Some(reason) = self.not_tried.get().filter(|_| !is_known) {
-            warn!(%reason, "the client has proven itself by no key; one was not tried");
-        }
-    }
-}
-
-/// Exchanges keys and lets the client in by [`crate::transport`], or tells it why not; `patience` ends at `deadline`. None where the
-/// client leaves before it is in, which is no fault of either side.
+/// Exchanges keys and lets the client in by [`crate::transport`], or tells it why not. None where the client leaves before it is in, which
+/// is no fault of either side.
 pub(super) async fn enter(
     stream: BoxedStream,
     terms: &Terms,
-    mut decides: Decides<'_>,
-    (patience, deadline): (Duration, Instant),
+    mut entering: Entering<'_>,
+    bounds: &Bounds,
 ) -> Result<Option<(ClearStream, Proven)>, JumpError> {
+    let known = entering.decides.known;
     let farewell = Farewell::default();
-    let mut entering = std::pin::pin!(accept(stream, terms, &mut decides, &farewell));
-    let entered = tokio::select! {
-        entered = &mut entering => entered,
-        () = sleep_until(deadline) => {
-            farewell.say("no certificate was presented in time");
-            // Ends by itself once the words are out, or have had their time.
-            let _ = entering.await;
-            return Err(JumpError::AuthTimeout(patience));
+    let mut accepting = std::pin::pin!(accept(stream, terms, &mut entering, &farewell));
+    let mut deadline = Instant::now() + bounds.patience;
+    let (words, error) = loop {
+        let is_known = known.identity.get().is_some();
+        let changed = known.changed.notified();
+        tokio::select! {
+            entered = &mut accepting => return match entered {
+                Ok(entered) => Ok(Some(entered)),
+                Err(NotIn::Left(_)) => Ok(None),
+                Err(NotIn::Away(why)) => Err(JumpError::SentAway(Refusal::new(why))),
+                Err(other) => Err(JumpError::Transport(other)),
+            },
+            // A person may take longer to answer than a program to prove a key.
+            () = changed, if !is_known => {
+                if known.identity.get().is_some() {
+                    deadline = Instant::now() + bounds.idle;
+                }
+            }
+            () = bounds.draining.cancelled(), if is_known => break (DRAINING, JumpError::Draining),
+            () = sleep_until(deadline) => break match is_known {
+                true => ("no second factor was proven in time", JumpError::Idle(bounds.idle)),
+                false => ("no certificate was presented in time", JumpError::AuthTimeout(bounds.patience)),
+            },
         }
     };
-    match entered {
-        Ok(entered) => Ok(Some(entered)),
-        Err(NotIn::Left(_)) => Ok(None),
-        Err(NotIn::Away(why)) => Err(JumpError::SentAway(Refusal::new(why))),
-        Err(other) => Err(JumpError::Transport(other)),
-    }
+    farewell.say(words);
+    // Ends by itself once the words are out, or have had their time.
+    let _ = accepting.await;
+    Err(error)
 }
 
 /// Whom this face lets in.
@@ -85,8 +88,8 @@ impl Decides<'_> {
         self.known.offered.offer().and_then(capabilities::banner)
     }
 
-    pub(super) fn may_try(&self, key: &KeyData, algorithm: &Algorithm, checked: CheckedBy) -> bool {
-        let Some(reason) = refusal(key, algorithm, checked) else { return true };
+    pub(super) fn may_try(&self, key: &KeyData, algorithm: &Algorithm) -> bool {
+        let Some(reason) = refusal(key, algorithm) else { return true };
         // The client may have another key yet: agents hold keys for other servers, too.
         debug!(parent: &self.span, %reason, "key refused");
         let _ = self.known.not_tried.set(reason);
@@ -121,19 +124,25 @@ impl Decides<'_> {
     }
 }
 
+/// The same, and what a client is asked besides.
+pub(super) struct Entering<'a> {
+    pub(super) decides: Decides<'a>,
+    pub(super) factor: Factor,
+}
+
 #[async_trait]
-impl Authenticator for Decides<'_> {
+impl Authenticator for Entering<'_> {
     fn banner(&mut self) -> Option<String> {
-        Decides::banner(self)
+        self.decides.banner()
     }
 
     fn offered(&mut self, offer: &Offer) -> bool {
-        self.may_try(&offer.key, &offer.algorithm, CheckedBy::Layer)
+        self.decides.may_try(&offer.key, &offer.algorithm)
     }
 
     fn unfit(&mut self, offer: &Offer, reason: &str) {
         let key_id = offer.certificate.as_ref().map(Certificate::key_id);
-        warn!(parent: &self.span, %reason, key_id, "security key's signature refused");
+        warn!(parent: &self.decides.span, %reason, key_id, "security key's signature refused");
     }
 
     fn unproven(&mut self, _: &str) -> bool {
@@ -141,6 +150,14 @@ impl Authenticator for Decides<'_> {
     }
 
     async fn proven(&mut self, offer: &Offer) -> Verdict {
-        offer.certificate.as_ref().map_or(Verdict::Refused, |certificate| self.certified(certificate))
+        let Some(certificate) = &offer.certificate else { return Verdict::Refused };
+        match self.decides.certified(certificate) {
+            Verdict::In => self.factor.begin(&offer.user, self.decides.known).await,
+            other => other,
+        }
+    }
+
+    async fn interactive(&mut self, typed: Option<&Typed>) -> Verdict {
+        self.factor.ask(typed, self.decides.known).await
     }
 }

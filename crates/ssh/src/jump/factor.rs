@@ -3,11 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use russh::server::{Auth, Response};
-use russh::{MethodKind, MethodSet};
-
 use super::dial::{ASKS, Answered, Dial, Question};
-use super::entering::Known;
+use super::known::Known;
+use crate::transport::accept::Verdict;
+use crate::transport::server::{Prompt, Typed};
 
 /// What stands before the answer.
 const PROMPT: &str = "One-time code, or Enter when it is proven at the page: ";
@@ -33,42 +32,36 @@ impl Factor {
     }
 
     /// A client has proven who it is: it is in, or is asked one thing more (RFC 4252 §5.1).
-    pub(super) async fn begin(&mut self, name: &str, known: &Known) -> Auth {
+    pub(super) async fn begin(&mut self, name: &str, known: &Known) -> Verdict {
         self.question = match known.identity.get().filter(|_| name == ASKS) {
             Some((identity, certificate)) => self.dial.question(identity, certificate, self.client).await,
             None => None,
         };
-        match &self.question {
-            Some(_) => Auth::Reject {
-                proceed_with_methods: Some(MethodSet::from(&[MethodKind::KeyboardInteractive][..])),
-                partial_success: true,
-            },
-            None => Auth::Accept,
-        }
+        if self.question.is_some() { Verdict::GoOn } else { Verdict::In }
     }
 
-    /// Asks, or takes an answer. Nobody is let in by it who has not proven who they are.
-    pub(super) async fn ask(&mut self, response: Option<Response<'_>>, known: &Known) -> Auth {
+    /// Asks, or takes an answer. No client is let in by it that has not proven who it is.
+    pub(super) async fn ask(&mut self, typed: Option<&Typed>, known: &Known) -> Verdict {
         let (Some(question), Some((_, certificate))) = (&self.question, known.identity.get()) else {
-            return Auth::reject();
+            return Verdict::Refused;
         };
         if self.rounds >= MOST_ROUNDS {
-            return Auth::reject();
+            return Verdict::Refused;
         }
-        let Some(mut response) = response else { return asked(&question.words) };
+        let Some(typed) = typed else { return asked(&question.words) };
         self.rounds += 1;
-        let typed = response.next().unwrap_or_default();
-        let typed = String::from_utf8_lossy(typed.get(..typed.len().min(LONGEST_CODE)).unwrap_or_default());
-        match self.dial.answer(question, typed.trim(), certificate, self.client).await {
-            Answered::Done => Auth::Accept,
+        let code = typed.as_str().trim();
+        // No code is longer: what is cut off could not be right.
+        let code = code.get(..LONGEST_CODE).unwrap_or(code);
+        match self.dial.answer(question, code, certificate, self.client).await {
+            Answered::Done => Verdict::In,
             Answered::Again(why) if self.rounds < MOST_ROUNDS => asked(&why),
-            Answered::Again(_) => Auth::reject(),
+            Answered::Again(_) => Verdict::Refused,
         }
     }
 }
 
 /// A question with one answer, which is shown as it is typed (RFC 4256 §3.2): a code is good once.
-fn asked(words: &str) -> Auth {
-    let prompts = vec![(PROMPT.into(), true)];
-    Auth::Partial { name: "".into(), instructions: words.to_owned().into(), prompts: prompts.into() }
+fn asked(words: &str) -> Verdict {
+    Verdict::Ask(Prompt { words: words.to_owned(), label: PROMPT.to_owned() })
 }

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use russh::server::Config;
 use russh::{MethodKind, MethodSet, SshId};
-use sallyport_sal::HybridKeyExchange;
 
 use super::apart::Apart;
 use super::identity::HostIdentity;
-use crate::algorithms::{self, TransportBy};
+use crate::algorithms;
 use crate::capabilities::IDENTIFICATION;
 use crate::inbound;
 use crate::session::{Helper, LoginRecords, ShadowFile};
@@ -56,8 +55,6 @@ pub struct NodeConfig {
     /// How much later than a proxy this server may hear of a lock: for so long a client that is gone may have been cut off by it.
     /// Default 1 s.
     pub late_word: Duration,
-    /// By what connections are encrypted. Default: as the mode has it.
-    pub transport: TransportBy,
 }
 
 impl Default for NodeConfig {
@@ -81,7 +78,6 @@ impl Default for NodeConfig {
             pam_session: false,
             out_of_reach: nix::unistd::geteuid().is_root(),
             late_word: Duration::from_secs(1),
-            transport: TransportBy::default(),
         }
     }
 }
@@ -95,36 +91,32 @@ impl NodeConfig {
         })
     }
 
-    pub(crate) fn ssh(&self, host: &HostIdentity, demand: HybridKeyExchange) -> Config {
-        Config {
+    /// What the library is told, which speaks inside [`crate::transport`].
+    pub(crate) fn ssh(&self, host: &HostIdentity) -> Config {
+        inside(Config {
             server_id: SshId::Standard(IDENTIFICATION.into()),
-            methods: MethodSet::from(&[MethodKind::PublicKey][..]),
-            // Refusals are prompt: guessing a certificate's private key is not made harder by waiting, and every
-            // OpenSSH client begins with an attempt that is bound to be refused.
-            auth_rejection_time: Duration::ZERO,
-            auth_rejection_time_initial: Some(Duration::ZERO),
             keys: vec![host.key.clone()],
-            certificates: host.certificate.iter().cloned().collect(),
-            limits: algorithms::server_limits(),
             window_size: inbound::FIRST_WINDOW_BYTES,
             maximum_packet_size: 32 * 1024,
             channel_buffer_size: algorithms::CHANNEL_PACKETS,
             event_buffer_size: 32,
-            preferred: algorithms::server(demand),
-            max_auth_attempts: self.max_auth_attempts,
             // Dead peers are found by keepalives, idle people by the roles' own limit.
             inactivity_timeout: None,
             keepalive_interval: Some(self.keepalive_interval),
             keepalive_max: self.keepalive_max,
             nodelay: true,
-        }
+            ..Config::default()
+        })
     }
 }
 
-/// What the library is told where [`crate::transport`] has exchanged keys and let the user in.
+/// The library exchanges nothing and asks for no proof: [`crate::transport`] has exchanged keys and let the user in.
 pub(crate) fn inside(config: Config) -> Config {
     Config {
         methods: MethodSet::from(&[MethodKind::None][..]),
+        // Nothing is refused there.
+        auth_rejection_time: Duration::ZERO,
+        auth_rejection_time_initial: Some(Duration::ZERO),
         limits: algorithms::inside_limits(),
         preferred: algorithms::inside(),
         ..config

@@ -13,32 +13,25 @@ mod wishes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use russh::Disconnect;
 use russh::server::Config;
 use sallyport_audit::{Code, Event};
 use sallyport_sal::HybridKeyExchange;
-use sallyport_sal::uses::{self, Aside};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tracing::Instrument;
 
 pub(super) use shared::{Live, Shared, Word};
 
-use crate::capabilities::{Heard, hear_out, no_common_algorithm};
+use crate::capabilities::{Heard, hear_out};
 use crate::inbound::Line;
-use crate::node::opening::Phase;
 use crate::transport::accept::Terms;
 use crate::{BoxedStream, Stream};
-use handler::Connection;
-use hold::hold;
 
 /// How a connection begins.
 pub(super) struct Manner {
     /// What the library is told.
     pub(super) config: Arc<Config>,
-    /// Which key exchange will do.
-    pub(super) demand: HybridKeyExchange,
-    /// On what terms clients are let in by [`crate::transport`]; none where the library does all of it.
-    pub(super) layer: Option<Terms>,
+    /// On what terms clients are let in.
+    pub(super) terms: Terms,
 }
 
 /// Serves one connection to its end.
@@ -49,9 +42,8 @@ pub(super) async fn serve(stream: BoxedStream, shared: Arc<Shared>, manner: Mann
         user = tracing::field::Empty,
         login = tracing::field::Empty
     );
-    // What [`crate::transport`] reads is held back behind it.
-    let gate = if manner.layer.is_some() { Arc::default() } else { shared.gate.clone() };
-    let line = Line::new(stream, shared.line.clone(), gate);
+    // What is read is held back behind [`crate::transport`].
+    let line = Line::new(stream, shared.line.clone(), Arc::default());
     greet(line, &shared, manner).instrument(span).await;
     shared.opening.failed("no_session");
     shared.saw(None);
@@ -79,13 +71,17 @@ fn not_in(shared: &Shared) -> Event {
 
 /// Hears the client out first where not every one fits.
 async fn greet(line: Line<impl Stream + 'static>, shared: &Arc<Shared>, manner: Manner) {
-    match manner.demand {
-        HybridKeyExchange::Preferred => begin(shared.offered.along(line), shared, manner).await,
+    let Manner { config, terms } = manner;
+    match terms.demand {
+        HybridKeyExchange::Preferred => {
+            layer::supervise(Box::new(shared.offered.along(line)), shared, config, terms).await;
+        }
         HybridKeyExchange::Required => {
             let heard = timeout(shared.server.config.login_timeout, hear_out(line)).await;
             match heard {
                 Ok(Ok(Heard::Fits(greeted))) => {
-                    begin(shared.offered.along(greeted), shared, manner).await;
+                    let along = Box::new(shared.offered.along(greeted));
+                    layer::supervise(along, shared, config, terms).await;
                 }
                 Ok(Ok(Heard::Refused { offer, reason })) => {
                     tracing::info!(client = offer.software, %reason, "a client was sent away");
@@ -95,37 +91,6 @@ async fn greet(line: Line<impl Stream + 'static>, shared: &Arc<Shared>, manner: 
                 Ok(Err(error)) => tracing::debug!(%error, "no SSH connection"),
                 Err(_) => tracing::debug!("the client said nothing"),
             }
-        }
-    }
-}
-
-async fn begin(line: impl Stream + 'static, shared: &Arc<Shared>, manner: Manner) {
-    match manner.layer {
-        Some(terms) => layer::supervise(Box::new(line), shared, manner.config, terms).await,
-        None => supervise(line, shared, manner.config).await,
-    }
-}
-
-async fn supervise(line: impl Stream + 'static, shared: &Arc<Shared>, config: Arc<Config>) {
-    let connection = Connection::new(shared.clone());
-    let login_timeout = shared.server.config.login_timeout;
-    let began = Instant::now();
-    uses::count(Aside::SshConnection);
-    let greeting = timeout(login_timeout, russh::server::run_stream(config, line, connection));
-    let mut session = match greeting.await {
-        Ok(Ok(session)) => session,
-        Ok(Err(error)) => return tracing::debug!(%error, "no SSH connection"),
-        Err(_) => return tracing::debug!("the client said nothing"),
-    };
-    shared.opening.reached(Phase::KeyExchange);
-    let handle = session.handle();
-    let goodbye = |reason| async move {
-        let _ = handle.disconnect(Disconnect::ByApplication, reason, String::new()).await;
-    };
-    if let Some(Err(error)) = hold(shared, began, &mut session, goodbye).await {
-        tracing::debug!(%error, "the connection ended");
-        if let Some(reason) = no_common_algorithm(&error) {
-            let _ = shared.no_common.set(reason);
         }
     }
 }

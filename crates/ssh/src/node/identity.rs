@@ -33,11 +33,11 @@ impl<'a> From<&'a SshKeyPair> for HostKey<'a> {
 pub struct HostIdentity {
     pub(super) key: PrivateKey,
     /// None for a key that is believed by itself.
-    pub(super) certificate: Option<Certificate>,
+    certificate: Option<Certificate>,
     /// Keeps an RSA key signing.
     pub(super) signer: Option<Arc<HostSigner>>,
     /// The same for [`crate::transport`].
-    pub(super) host: Arc<Host>,
+    pub(crate) host: Arc<Host>,
 }
 
 impl HostIdentity {

@@ -8,11 +8,8 @@
 //! of whatever they start, with exit status 255: SSH has no other place for a reason that every client shows. Nothing
 //! runs for them. A certificate that is not authentic is refused outright.
 //!
-//! In FIPS mode keys are exchanged and users let in by [`crate::transport`], and the SSH library speaks inside. In others the library
-//! does all of it: it checks a certificate's period by itself and rejects one that is over before the node can say why;
-//! the audit log has `session.refused` for such a connection when it ends. It looks at no flag of a security key's signature and
-//! shows the signature to no code of ours, so that no security key is taken there (`algorithms::refusal`). It has no sntrup761, so
-//! clients older than OpenSSH 9.9 get no post-quantum key exchange.
+//! Keys are exchanged and users let in by [`crate::transport`], and the SSH library speaks inside. It has no sntrup761, so clients older
+//! than OpenSSH 9.9 get no post-quantum key exchange.
 
 mod account_directory;
 mod agent;
@@ -96,43 +93,25 @@ struct Inner {
 /// What connections are begun with. Each keeps it to its end.
 #[derive(Clone)]
 struct Face {
-    any: Arc<Config>,
-    /// Where the suite requires hybrid key exchange.
-    hybrid: Arc<Config>,
-    /// Inside [`crate::transport`].
-    inside: Arc<Config>,
+    config: Arc<Config>,
     host: Arc<Host>,
     _signer: Option<Arc<HostSigner>>,
 }
 
 impl Face {
     fn new(config: &NodeConfig, host: &HostIdentity) -> Self {
-        let with = |demand| Arc::new(config.ssh(host, demand));
-        Self {
-            any: with(HybridKeyExchange::Preferred),
-            hybrid: with(HybridKeyExchange::Required),
-            inside: Arc::new(config::inside(config.ssh(host, HybridKeyExchange::Preferred))),
-            host: host.host.clone(),
-            _signer: host.signer.clone(),
-        }
+        Self { config: Arc::new(config.ssh(host)), host: host.host.clone(), _signer: host.signer.clone() }
     }
 
     /// How a connection begins on which key exchanges are to be as `demand` has it.
     fn manner(&self, config: &NodeConfig, demand: HybridKeyExchange) -> Manner {
-        if config.transport.is_layer() {
-            let terms = Terms {
-                host: self.host.clone(),
-                demand,
-                limits: algorithms::LAYER_SERVER_LIMITS,
-                most_failures: config.max_auth_attempts,
-            };
-            return Manner { config: self.inside.clone(), demand, layer: Some(terms) };
-        }
-        let config = match demand {
-            HybridKeyExchange::Preferred => self.any.clone(),
-            HybridKeyExchange::Required => self.hybrid.clone(),
+        let terms = Terms {
+            host: self.host.clone(),
+            demand,
+            limits: algorithms::SERVER_LIMITS,
+            most_failures: config.max_auth_attempts,
         };
-        Manner { config, demand, layer: None }
+        Manner { config: self.config.clone(), terms }
     }
 }
 

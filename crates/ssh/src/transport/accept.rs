@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::clear::ClearStream;
-use super::server::{Offer, Question, Server};
+use super::server::{Offer, Prompt, Question, Server, Typed};
 use super::{Breach, Host, Limits, Opening};
 use crate::BoxedStream;
 use crate::capabilities::IDENTIFICATION;
@@ -51,6 +51,10 @@ pub(crate) enum Verdict {
     Refused,
     /// It is sent away, in these words.
     Away(String),
+    /// It holds its key, and has to prove more: [`Authenticator::interactive`] asks for it.
+    GoOn,
+    /// The user is asked this.
+    Ask(Prompt),
 }
 
 impl From<bool> for Verdict {
@@ -78,8 +82,14 @@ pub(crate) trait Authenticator: Send {
     /// Whether a client without a proof is let in.
     fn unproven(&mut self, user: &str) -> bool;
 
-    /// Whether a client that holds this key is let in.
+    /// Whether a client that holds this key is let in, or has to prove more ([`Verdict::GoOn`]).
     async fn proven(&mut self, offer: &Offer) -> Verdict;
+
+    /// A client that has to prove more wants to be asked, or its user has typed this. Default: there is nothing more to prove, so that
+    /// it was not asked to.
+    async fn interactive(&mut self, _: Option<&Typed>) -> Verdict {
+        Verdict::Refused
+    }
 }
 
 /// Why a client did not get to the login.
@@ -199,6 +209,8 @@ async fn converse(
             Some(Question::Unproven { user }) => authenticator.unproven(&user).into(),
             Some(Question::Offered(offer)) => authenticator.offered(&offer).into(),
             Some(Question::Proven(offer)) => authenticator.proven(&offer).await,
+            Some(Question::Interactive) => authenticator.interactive(None).await,
+            Some(Question::Typed(typed)) => authenticator.interactive(Some(&typed)).await,
             None => {
                 // The answers to all that has come go together. The last of them, the login's, goes with what the client is told
                 // then.
@@ -216,11 +228,17 @@ async fn converse(
                 continue;
             }
         };
-        if let Verdict::Away(words) = verdict {
-            server.disconnect(&words);
-            return Err(NotIn::Away(words));
-        }
-        server.answer(matches!(verdict, Verdict::In)).map_err(NotIn::Breach)?;
+        let answered = match verdict {
+            Verdict::In => server.answer(true),
+            Verdict::Refused => server.answer(false),
+            Verdict::GoOn => server.go_on(),
+            Verdict::Ask(prompt) => server.prompt(&prompt),
+            Verdict::Away(words) => {
+                server.disconnect(&words);
+                return Err(NotIn::Away(words));
+            }
+        };
+        answered.map_err(NotIn::Breach)?;
         if let Some((offer, reason)) = server.take_unfit() {
             authenticator.unfit(&offer, &reason);
         }

@@ -9,7 +9,9 @@ pub enum Breach {
     #[error("does not greet as SSH 2 does")]
     Greeting,
     /// A packet of a length that none has (RFC 4253 §6.1).
-    #[error("sent a packet of {0} bytes, expected 12 to 262144 in whole blocks")]
+    #[error(
+        "sent a packet of {0} bytes, expected at least 12, or 8 under ChaCha20, and at most 262144 in whole blocks"
+    )]
     Length(u32),
     /// A packet whose padding does not fit into it.
     #[error("sent a packet whose padding is longer than the packet")]
@@ -46,6 +48,10 @@ pub enum Breach {
     /// More data than was allowed (RFC 4254 §5.2).
     #[error("sent more than the window allows")]
     Window,
+
+    /// Another account than the one that the client has proven its key for (RFC 4252 §5).
+    #[error("asked for another account in the middle of its login")]
+    Account,
 
     // Neither side: another client is to try.
     /// There is no algorithm that both sides have.

@@ -17,7 +17,7 @@ use super::message::{
     SERVICE_ACCEPT, SERVICE_REQUEST, UNIMPLEMENTED,
 };
 use super::packet::{Cipher, Incoming, Outgoing, Used};
-use super::proposal::Agreed;
+use super::proposal::{Agreed, Spoken};
 
 /// SSH_DISCONNECT_PROTOCOL_ERROR (RFC 4253 §11.1).
 pub(crate) const PROTOCOL_ERROR: u32 = 2;
@@ -108,6 +108,7 @@ pub(crate) struct Proof {
 pub(crate) struct Transport {
     role: Role,
     opening: Opening,
+    spoken: Spoken,
     stage: Stage,
     incoming: Incoming,
     outgoing: Outgoing,
@@ -145,7 +146,13 @@ impl Transport {
     /// # Errors
     /// [`Breach::Unavailable`] when there is no randomness.
     pub(crate) fn client(opening: Opening) -> Result<Self, Breach> {
-        Self::begin(Role::Client, opening)
+        Self::begin(Role::Client, opening, Spoken::client(opening.demand))
+    }
+
+    /// A client that speaks as much as servers of ours do.
+    #[cfg(test)]
+    pub(crate) fn wide_client(opening: Opening, spoken: Spoken) -> Result<Self, Breach> {
+        Self::begin(Role::Client, opening, spoken)
     }
 
     /// The same as a server.
@@ -153,13 +160,14 @@ impl Transport {
     /// # Errors
     /// As [`Transport::client`].
     pub(crate) fn server(opening: Opening, host: Arc<Host>) -> Result<Self, Breach> {
-        Self::begin(Role::Server(host), opening)
+        Self::begin(Role::Server(host), opening, Spoken::server(opening.demand))
     }
 
-    fn begin(role: Role, opening: Opening) -> Result<Self, Breach> {
+    fn begin(role: Role, opening: Opening, spoken: Spoken) -> Result<Self, Breach> {
         let mut transport = Self {
             role,
             opening,
+            spoken,
             stage: Stage::Greeting,
             incoming: Incoming::default(),
             outgoing: Outgoing::default(),
@@ -313,7 +321,10 @@ impl Transport {
     pub(crate) fn break_off(&mut self, breach: &Breach) {
         let is_told = match self.role {
             Role::Server(_) if !self.is_in => {
-                matches!(breach, Breach::Unexpected { .. } | Breach::Malformed(_) | Breach::Attempts)
+                matches!(
+                    breach,
+                    Breach::Unexpected { .. } | Breach::Malformed(_) | Breach::Attempts | Breach::Account
+                )
             }
             _ => true,
         };

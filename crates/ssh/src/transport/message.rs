@@ -24,6 +24,9 @@ pub(crate) const USERAUTH_SUCCESS: u8 = 52;
 pub(crate) const USERAUTH_BANNER: u8 = 53;
 /// RFC 4252 §7.
 pub(crate) const USERAUTH_PK_OK: u8 = 60;
+/// RFC 4256 §5, of another method than the one before.
+pub(crate) const USERAUTH_INFO_REQUEST: u8 = 60;
+pub(crate) const USERAUTH_INFO_RESPONSE: u8 = 61;
 pub(crate) const GLOBAL_REQUEST: u8 = 80;
 pub(crate) const REQUEST_SUCCESS: u8 = 81;
 pub(crate) const REQUEST_FAILURE: u8 = 82;

@@ -12,8 +12,9 @@
 //!   (`accept::Authenticator`), and what it decides is a value that nothing else makes (`accept::Proven`).
 //! - `login` is what a client says and signs; `crate::client` drives it.
 //!
-//! What is spoken: ML-KEM-768 with X25519, X25519, P-256 and P-384, AES-GCM, strict key exchange (Terrapin), RFC 8308; in FIPS
-//! mode P-256 and P-384 alone. What is not: ChaCha20-Poly1305, finite fields, compression, passwords.
+//! What servers speak: ML-KEM-768 with X25519, X25519, P-256, P-384 and the finite field of 4096 bits, AES-GCM and
+//! ChaCha20-Poly1305, strict key exchange (Terrapin), RFC 8308; in FIPS mode P-256, P-384 and AES-GCM alone. Clients of ours speak the
+//! same without the field and ChaCha20. What neither speaks: compression, passwords.
 
 pub(crate) mod accept;
 mod breach;
@@ -24,7 +25,8 @@ mod login;
 mod machine;
 pub(crate) mod message;
 pub(crate) mod packet;
-mod proposal;
+mod prompt;
+pub(crate) mod proposal;
 pub mod server;
 
 pub use breach::Breach;

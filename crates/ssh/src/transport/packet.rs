@@ -1,8 +1,10 @@
-//! Packets (RFC 4253 §6): plain before the first keys, AES-GCM (RFC 5647) after.
+//! Packets (RFC 4253 §6): plain before the first keys, AES-GCM (RFC 5647) or ChaCha20-Poly1305 (OpenSSH's PROTOCOL.chacha20poly1305)
+//! after.
 
 use bytes::{Buf, Bytes, BytesMut};
 use sallyport_sal::algorithm::AeadAlgorithm;
 use sallyport_sal::provider::AeadKey;
+use sallyport_sal::ssh::PacketKey;
 use sallyport_sal::{Primitive, selection};
 
 use super::Breach;
@@ -11,37 +13,101 @@ use super::Breach;
 const MOST_BYTES: u32 = 256 * 1024;
 /// Shortest packet without its length (RFC 4253 §6: 16 bytes with it).
 const LEAST_BYTES: u32 = 12;
+/// The same under ChaCha20, where OpenSSH fills up one block and no more.
+const LEAST_STREAM_BYTES: u32 = 8;
 const LENGTH_BYTES: usize = 4;
 const TAG_BYTES: usize = 16;
+/// What packets are filled up to where no block of a cipher is longer (RFC 4253 §6).
 const PLAIN_BLOCK: usize = 8;
-const CIPHER_BLOCK: usize = 16;
+const GCM_BLOCK: usize = 16;
 /// RFC 4253 §6.
 const LEAST_PADDING: usize = 4;
 
-/// One direction's key, and the nonce of its next packet.
-pub(crate) struct Cipher {
-    key: Box<dyn AeadKey>,
-    fixed: [u8; 4],
-    /// The invocation counter (RFC 5647 §7.1). It would take more packets to come round than a key may have.
-    counter: u64,
+/// One direction's key.
+pub(crate) enum Cipher {
+    /// Its next nonce is `fixed`, and the invocation counter (RFC 5647 §7.1), which would take more packets to come round than a key
+    /// may have.
+    Gcm { key: Box<dyn AeadKey>, fixed: [u8; 4], counter: u64 },
+    /// Its nonce is the number of the packet, which comes round no sooner than a key may have packets.
+    ChaCha(Box<PacketKey>),
+}
+
+/// Length of the bytes that a cipher is keyed with.
+pub(crate) const fn key_bytes(algorithm: AeadAlgorithm) -> usize {
+    match algorithm {
+        AeadAlgorithm::ChaCha20Poly1305 => PacketKey::KEY_BYTES,
+        _ => algorithm.key_bytes(),
+    }
 }
 
 impl Cipher {
-    /// From a key of the algorithm's length and the 12 bytes of its first nonce.
+    /// From a key of [`key_bytes`], and the 12 bytes of its first nonce, where it has one.
     pub(crate) fn new(algorithm: AeadAlgorithm, key: &[u8], nonce: [u8; 12]) -> Result<Self, Breach> {
+        let unavailable = || Breach::Unavailable(algorithm.to_string());
+        if algorithm == AeadAlgorithm::ChaCha20Poly1305 {
+            let key = key.first_chunk().filter(|whole| whole.len() == key.len()).ok_or_else(unavailable)?;
+            return PacketKey::new(key).map(Box::new).map(Self::ChaCha).map_err(|_| unavailable());
+        }
         let key = selection::global()
             .run(Primitive::Aead(algorithm), |provider| provider.aead(algorithm, key))
-            .map_err(|_| Breach::Unavailable(algorithm.to_string()))?;
+            .map_err(|_| unavailable())?;
         let [a, b, c, d, counter @ ..] = nonce;
-        Ok(Self { key, fixed: [a, b, c, d], counter: u64::from_be_bytes(counter) })
+        Ok(Self::Gcm { key, fixed: [a, b, c, d], counter: u64::from_be_bytes(counter) })
     }
 
-    fn nonce(&mut self) -> [u8; 12] {
-        let [a, b, c, d] = self.fixed;
-        let [e, f, g, h, i, j, k, l] = self.counter.to_be_bytes();
-        self.counter = self.counter.wrapping_add(1);
-        [a, b, c, d, e, f, g, h, i, j, k, l]
+    const fn block(&self) -> usize {
+        match self {
+            Self::Gcm { .. } => GCM_BLOCK,
+            Self::ChaCha(_) => PLAIN_BLOCK,
+        }
     }
+
+    const fn least(&self) -> u32 {
+        match self {
+            Self::Gcm { .. } => LEAST_BYTES,
+            Self::ChaCha(_) => LEAST_STREAM_BYTES,
+        }
+    }
+
+    /// The length of packet `number`, of which nothing is authenticated yet.
+    fn length(&self, number: u32, head: [u8; LENGTH_BYTES]) -> [u8; LENGTH_BYTES] {
+        match self {
+            Self::Gcm { .. } => head,
+            Self::ChaCha(key) => key.length(number, head),
+        }
+    }
+
+    /// Decrypts a packet where it lies, behind its length.
+    fn open(&mut self, number: u32, packet: &mut [u8], tag: &[u8; TAG_BYTES]) -> Result<(), Breach> {
+        match self {
+            Self::Gcm { key, fixed, counter } => {
+                let nonce = next_nonce(*fixed, counter);
+                let (head, body) = packet.split_at_mut_checked(LENGTH_BYTES).ok_or(Breach::Altered)?;
+                key.open(&nonce, head, body, tag).map_err(|_| Breach::Altered)
+            }
+            Self::ChaCha(key) => key.open(number, packet, tag).map_err(|_| Breach::Altered),
+        }
+    }
+
+    /// Encrypts a packet where it lies, and gives its tag.
+    fn seal(&mut self, number: u32, packet: &mut [u8]) -> Result<[u8; TAG_BYTES], Breach> {
+        let failed = || Breach::Unavailable("the cipher failed".to_owned());
+        match self {
+            Self::Gcm { key, fixed, counter } => {
+                let nonce = next_nonce(*fixed, counter);
+                let (head, body) = packet.split_at_mut_checked(LENGTH_BYTES).ok_or_else(failed)?;
+                key.seal(&nonce, head, body).map_err(|_| failed())
+            }
+            Self::ChaCha(key) => key.seal(number, packet).map_err(|_| failed()),
+        }
+    }
+}
+
+fn next_nonce(fixed: [u8; 4], counter: &mut u64) -> [u8; 12] {
+    let [a, b, c, d] = fixed;
+    let [e, f, g, h, i, j, k, l] = counter.to_be_bytes();
+    *counter = counter.wrapping_add(1);
+    [a, b, c, d, e, f, g, h, i, j, k, l]
 }
 
 /// What passed under the current key.
@@ -86,13 +152,15 @@ impl Incoming {
     /// The payload of the next packet, when all of it is there.
     pub(crate) fn next(&mut self) -> Result<Option<Bytes>, Breach> {
         let Some(head) = self.bytes.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
-        let head = *head;
-        let length = u32::from_be_bytes(head);
-        let (block, extra, ahead) = match self.cipher {
-            Some(_) => (CIPHER_BLOCK, TAG_BYTES, 0),
-            None => (PLAIN_BLOCK, 0, LENGTH_BYTES),
+        let (head, block, least, extra, ahead) = match &self.cipher {
+            Some(cipher) => {
+                let head = cipher.length(self.sequence, *head);
+                (head, cipher.block(), cipher.least(), TAG_BYTES, 0)
+            }
+            None => (*head, PLAIN_BLOCK, LEAST_BYTES, 0, LENGTH_BYTES),
         };
-        if !(LEAST_BYTES..=MOST_BYTES).contains(&length) {
+        let length = u32::from_be_bytes(head);
+        if !(least..=MOST_BYTES).contains(&length) {
             return Err(Breach::Length(length));
         }
         let size = length as usize;
@@ -105,13 +173,12 @@ impl Incoming {
             return Ok(None);
         }
         let mut packet = self.bytes.split_to(whole);
-        packet.advance(LENGTH_BYTES);
         if let Some(cipher) = &mut self.cipher {
-            let nonce = cipher.nonce();
-            let tag = packet.split_off(size);
+            let tag = packet.split_off(LENGTH_BYTES + size);
             let tag: &[u8; TAG_BYTES] = tag.first_chunk().ok_or(Breach::Altered)?;
-            cipher.key.open(&nonce, &head, &mut packet, tag).map_err(|_| Breach::Altered)?;
+            cipher.open(self.sequence, &mut packet, tag)?;
         }
+        packet.advance(LENGTH_BYTES);
         self.sequence = self.sequence.wrapping_add(1);
         self.used.add(whole);
         let padding = usize::from(packet.first().copied().unwrap_or_default());
@@ -126,26 +193,31 @@ impl Incoming {
 #[derive(Default)]
 pub(crate) struct Outgoing {
     cipher: Option<Cipher>,
+    /// The number of the next packet.
+    sequence: u32,
     pub(crate) used: Used,
 }
 
 impl Outgoing {
     /// From here on under a new key.
-    pub(crate) fn rekey(&mut self, cipher: Cipher) {
+    pub(crate) fn rekey(&mut self, cipher: Cipher, strict: bool) {
         self.cipher = Some(cipher);
         self.used = Used::default();
+        if strict {
+            self.sequence = 0;
+        }
     }
 
-    /// Appends a packet. The padding is zeros: before the first keys there is nothing to hide, and AES-GCM hides it like
+    /// Appends a packet. The padding is zeros: before the first keys there is nothing to hide, and the ciphers hide it like
     /// the rest.
     pub(crate) fn put(&mut self, out: &mut BytesMut, payload: &[u8]) -> Result<(), Breach> {
-        let (block, ahead) = match self.cipher {
-            Some(_) => (CIPHER_BLOCK, 0),
+        let (block, ahead) = match &self.cipher {
+            Some(cipher) => (cipher.block(), 0),
             None => (PLAIN_BLOCK, LENGTH_BYTES),
         };
         let bare = ahead + 1 + payload.len();
         let mut padding = block - bare % block;
-        if padding < LEAST_PADDING {
+        while padding < LEAST_PADDING || 1 + payload.len() + padding < LEAST_BYTES as usize {
             padding += block;
         }
         let size = 1 + payload.len() + padding;
@@ -159,12 +231,10 @@ impl Outgoing {
         out.extend_from_slice(payload);
         out.resize(from + LENGTH_BYTES + size, 0);
         if let Some(cipher) = &mut self.cipher {
-            let nonce = cipher.nonce();
-            let body = out.get_mut(from + LENGTH_BYTES..).unwrap_or_default();
-            let sealed = cipher.key.seal(&nonce, &head, body);
-            let tag = sealed.map_err(|_| Breach::Unavailable("AES-GCM failed".to_owned()))?;
+            let tag = cipher.seal(self.sequence, out.get_mut(from..).unwrap_or_default())?;
             out.extend_from_slice(&tag);
         }
+        self.sequence = self.sequence.wrapping_add(1);
         self.used.add(out.len() - from);
         Ok(())
     }

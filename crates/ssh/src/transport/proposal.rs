@@ -13,6 +13,7 @@ const CURVE: &str = "curve25519-sha256";
 const CURVE_OF_OLD: &str = "curve25519-sha256@libssh.org";
 const P256: &str = "ecdh-sha2-nistp256";
 const P384: &str = "ecdh-sha2-nistp384";
+const GROUP16: &str = "diffie-hellman-group16-sha512";
 
 /// OpenSSH's answer to CVE-2023-48795: nothing may be slipped into the first exchange.
 const STRICT_CLIENT: &str = "kex-strict-c-v00@openssh.com";
@@ -51,8 +52,14 @@ pub(crate) const CERTIFICATE: &str = "-cert-v01@openssh.com";
 /// Names that are told where nothing is in common.
 const MOST_NAMES_TOLD: usize = 64;
 
-const CIPHERS: &[AeadAlgorithm] = &[AeadAlgorithm::Aes128Gcm, AeadAlgorithm::Aes256Gcm];
-/// Named for servers that look for one in common all the same; the ciphers have their own.
+/// AES-GCM goes first: on machines with AES instructions it costs half of ChaCha20 a byte. There is no CBC and no plain CTR.
+const CIPHERS: &[AeadAlgorithm] =
+    &[AeadAlgorithm::Aes128Gcm, AeadAlgorithm::Aes256Gcm, AeadAlgorithm::ChaCha20Poly1305];
+/// How many of them are approved, and AES-GCM.
+const GCM: usize = 2;
+/// Key types of security keys, whose signatures servers of ours take besides.
+const SECURITY_KEYS: &[&str] = &["sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-nistp256@openssh.com"];
+/// Named for peers that look for one in common all the same; the ciphers have their own.
 const MACS: &[&str] = &["hmac-sha2-256-etm@openssh.com", "hmac-sha2-512-etm@openssh.com", "hmac-sha2-256"];
 const COMPRESSION: &[&str] = &["none"];
 
@@ -67,22 +74,38 @@ pub(crate) enum Method {
     P256,
     /// P-384.
     P384,
+    /// A finite field of 4096 bits (RFC 8268).
+    Group16,
+}
+
+/// What a method computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// An agreement on a curve.
+    Curve(DhGroup),
+    /// X25519 and ML-KEM-768.
+    Hybrid,
+    /// Diffie-Hellman in a finite field.
+    Field,
 }
 
 impl Method {
-    pub(crate) const fn group(self) -> DhGroup {
+    pub(crate) const fn shape(self) -> Shape {
         match self {
-            Self::Hybrid | Self::Curve => DhGroup::X25519,
-            Self::P256 => DhGroup::P256,
-            Self::P384 => DhGroup::P384,
+            Self::Hybrid => Shape::Hybrid,
+            Self::Curve => Shape::Curve(DhGroup::X25519),
+            Self::P256 => Shape::Curve(DhGroup::P256),
+            Self::P384 => Shape::Curve(DhGroup::P384),
+            Self::Group16 => Shape::Field,
         }
     }
 
-    /// The hash of the exchange, of which keys are derived as well (RFC 5656 §6.2.1, RFC 8731 §3).
+    /// The hash of the exchange, of which keys are derived as well (RFC 5656 §6.2.1, RFC 8731 §3, RFC 8268 §3).
     pub(crate) const fn hash(self) -> HashAlgorithm {
         match self {
             Self::Hybrid | Self::Curve | Self::P256 => HashAlgorithm::Sha256,
             Self::P384 => HashAlgorithm::Sha384,
+            Self::Group16 => HashAlgorithm::Sha512,
         }
     }
 }
@@ -101,45 +124,77 @@ pub(crate) struct Agreed {
     pub(crate) passes_over: bool,
 }
 
-fn methods(demand: HybridKeyExchange) -> &'static [(&'static str, Method)] {
-    methods_in(demand, selection::global().is_fips())
+/// What a side speaks, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Spoken {
+    pub(crate) methods: &'static [(&'static str, Method)],
+    pub(crate) ciphers: &'static [AeadAlgorithm],
 }
 
-/// In FIPS mode those that are approved, of which none is a hybrid.
-fn methods_in(demand: HybridKeyExchange, fips: bool) -> &'static [(&'static str, Method)] {
-    const APPROVED: &[(&str, Method)] = &[(P256, Method::P256), (P384, Method::P384)];
-    const ALL: &[(&str, Method)] = &[
-        (HYBRID, Method::Hybrid),
-        (CURVE, Method::Curve),
-        (CURVE_OF_OLD, Method::Curve),
-        // For servers that have nothing else: those in FIPS mode.
-        (P256, Method::P256),
-        (P384, Method::P384),
-    ];
-    match (demand, fips) {
-        (HybridKeyExchange::Preferred, true) => APPROVED,
-        (HybridKeyExchange::Required, true) => &[],
-        (HybridKeyExchange::Preferred, false) => ALL,
-        (HybridKeyExchange::Required, false) => ALL.get(..1).unwrap_or_default(),
+impl Spoken {
+    /// What clients of ours propose: to servers that have none of it, another client goes.
+    pub(crate) fn client(demand: HybridKeyExchange) -> Self {
+        Self::client_in(demand, selection::global().is_fips())
+    }
+
+    /// What servers of ours offer to clients of any kind.
+    pub(crate) fn server(demand: HybridKeyExchange) -> Self {
+        Self::server_in(demand, selection::global().is_fips())
+    }
+
+    fn client_in(demand: HybridKeyExchange, fips: bool) -> Self {
+        let Self { methods, ciphers } = Self::server_in(demand, fips);
+        let own = methods.iter().take_while(|(_, method)| *method != Method::Group16).count();
+        let (methods, ciphers) = (methods.get(..own), ciphers.get(..GCM));
+        Self { methods: methods.unwrap_or_default(), ciphers: ciphers.unwrap_or_default() }
+    }
+
+    /// In FIPS mode what is approved, of which no method is a hybrid.
+    fn server_in(demand: HybridKeyExchange, fips: bool) -> Self {
+        const APPROVED: &[(&str, Method)] = &[(P256, Method::P256), (P384, Method::P384)];
+        const ALL: &[(&str, Method)] = &[
+            (HYBRID, Method::Hybrid),
+            (CURVE, Method::Curve),
+            (CURVE_OF_OLD, Method::Curve),
+            // For peers that have nothing else: those in FIPS mode.
+            (P256, Method::P256),
+            (P384, Method::P384),
+            // For clients without elliptic curves. Smaller groups are weak, in larger ones a stranger costs us too much, and none is
+            // chosen by the client.
+            (GROUP16, Method::Group16),
+        ];
+        let methods = match (demand, fips) {
+            (HybridKeyExchange::Preferred, true) => APPROVED,
+            (HybridKeyExchange::Required, true) => &[],
+            (HybridKeyExchange::Preferred, false) => ALL,
+            (HybridKeyExchange::Required, false) => ALL.get(..1).unwrap_or_default(),
+        };
+        let ciphers = if fips { CIPHERS.get(..GCM).unwrap_or_default() } else { CIPHERS };
+        Self { methods, ciphers }
+    }
+
+    /// Whether a peer's first method is this side's.
+    fn begins_like(&self, kex: &[String]) -> bool {
+        is_first(kex, self.methods.first().map_or("", |(name, _)| name))
     }
 }
 
 /// A client's KEXINIT.
-pub(crate) fn propose(demand: HybridKeyExchange) -> Result<Vec<u8>, Breach> {
+pub(crate) fn propose(spoken: Spoken) -> Result<Vec<u8>, Breach> {
     let keys: Vec<&str> = host_keys().collect();
-    put_together(demand, &keys, &[EXTENSIONS, STRICT_CLIENT])
+    put_together(spoken, &keys, &[EXTENSIONS, STRICT_CLIENT])
 }
 
 /// A server's KEXINIT, with what its host key can be shown by.
-pub(crate) fn propose_as_server(demand: HybridKeyExchange, keys: &[&str]) -> Result<Vec<u8>, Breach> {
-    put_together(demand, keys, &[STRICT_SERVER])
+pub(crate) fn propose_as_server(spoken: Spoken, keys: &[&str]) -> Result<Vec<u8>, Breach> {
+    put_together(spoken, keys, &[STRICT_SERVER])
 }
 
-fn put_together(demand: HybridKeyExchange, keys: &[&str], flags: &[&str]) -> Result<Vec<u8>, Breach> {
+fn put_together(spoken: Spoken, keys: &[&str], flags: &[&str]) -> Result<Vec<u8>, Breach> {
     let cookie = random::bytes::<16>().map_err(|error: SalError| Breach::Unavailable(error.to_string()))?;
-    let mut kex: Vec<&str> = methods(demand).iter().map(|(name, _)| *name).collect();
+    let mut kex: Vec<&str> = spoken.methods.iter().map(|(name, _)| *name).collect();
     kex.extend(flags);
-    let ciphers: Vec<&str> = CIPHERS.iter().map(|cipher| cipher.ssh_name()).collect();
+    let ciphers: Vec<&str> = spoken.ciphers.iter().map(|cipher| cipher.ssh_name()).collect();
     let draft = Draft::new(KEXINIT).raw(&cookie).names(&kex).names(keys).names(&ciphers).names(&ciphers);
     let draft = draft.names(MACS).names(MACS).names(COMPRESSION).names(COMPRESSION).names(&[]).names(&[]);
     Ok(draft.flag(false).u32(0).0)
@@ -147,7 +202,10 @@ fn put_together(demand: HybridKeyExchange, keys: &[&str], flags: &[&str]) -> Res
 
 /// The algorithms by which servers of ours let users sign (RFC 8308 §3.1), best first.
 pub(crate) fn user_signatures() -> impl Iterator<Item = &'static str> {
-    host_keys().filter(|name| !name.ends_with(CERTIFICATE))
+    // A security key signs on a curve that is approved, or on Ed25519, which is not.
+    let unapproved = if selection::global().is_fips() { 1 } else { 0 };
+    let security_keys = SECURITY_KEYS.iter().copied().skip(unapproved);
+    host_keys().filter(|name| !name.ends_with(CERTIFICATE)).chain(security_keys)
 }
 
 /// Names for a line of text; a peer may have thousands of them.
@@ -181,19 +239,18 @@ fn first_of_client<'a, T: Copy>(
 const NONE: [(&str, ()); 1] = [("none", ())];
 
 /// What both sides agree on, as the client finds.
-pub(crate) fn agree(demand: HybridKeyExchange, theirs: &Lists) -> Result<Agreed, Breach> {
-    let ciphers = || CIPHERS.iter().map(|cipher| (cipher.ssh_name(), *cipher));
-    let (kex, method) = first("key exchange", methods(demand).iter().copied(), &theirs.kex)?;
+pub(crate) fn agree(spoken: Spoken, theirs: &Lists) -> Result<Agreed, Breach> {
+    let ciphers = || spoken.ciphers.iter().map(|cipher| (cipher.ssh_name(), *cipher));
+    let (kex, method) = first("key exchange", spoken.methods.iter().copied(), &theirs.kex)?;
     let (host_key, ()) = first("host key algorithm", host_keys().map(|name| (name, ())), &theirs.host_keys)?;
     let (_, to_server) = first("cipher", ciphers(), &theirs.ciphers_to_server)?;
     let (_, to_client) = first("cipher", ciphers(), &theirs.ciphers_to_client)?;
     first("compression", NONE.into_iter(), &theirs.compression_to_server)?;
     first("compression", NONE.into_iter(), &theirs.compression_to_client)?;
     // A guess is right where both sides put the same first; ours is what the lists begin with.
-    let ours = methods(demand).first().map_or("", |(name, _)| name);
-    let right =
-        is_first(&theirs.kex, ours) && is_first(&theirs.host_keys, host_keys().next().unwrap_or_default());
-    debug_assert!(!right || kex == ours);
+    let right = spoken.begins_like(&theirs.kex)
+        && is_first(&theirs.host_keys, host_keys().next().unwrap_or_default());
+    debug_assert!(!right || is_first(&theirs.kex, kex));
     Ok(Agreed {
         method,
         host_key,
@@ -206,19 +263,19 @@ pub(crate) fn agree(demand: HybridKeyExchange, theirs: &Lists) -> Result<Agreed,
 
 /// What both sides agree on, as a server that has these host key algorithms finds: the client's order decides.
 pub(crate) fn agree_as_server(
-    demand: HybridKeyExchange,
+    spoken: Spoken,
     keys: &[&'static str],
     theirs: &Lists,
 ) -> Result<Agreed, Breach> {
-    let ciphers: Vec<_> = CIPHERS.iter().map(|cipher| (cipher.ssh_name(), *cipher)).collect();
+    let ciphers: Vec<_> = spoken.ciphers.iter().map(|cipher| (cipher.ssh_name(), *cipher)).collect();
     let named: Vec<_> = keys.iter().map(|name| (*name, ())).collect();
-    let (_, method) = first_of_client("key exchange method", methods(demand), &theirs.kex)?;
+    let (_, method) = first_of_client("key exchange method", spoken.methods, &theirs.kex)?;
     let (host_key, ()) = first_of_client("type of host key", &named, &theirs.host_keys)?;
     let (_, to_server) = first_of_client("cipher", &ciphers, &theirs.ciphers_to_server)?;
     let (_, to_client) = first_of_client("cipher", &ciphers, &theirs.ciphers_to_client)?;
     first_of_client("compression", &NONE, &theirs.compression_to_server)?;
     first_of_client("compression", &NONE, &theirs.compression_to_client)?;
-    let right = is_first(&theirs.kex, methods(demand).first().map_or("", |(name, _)| name))
+    let right = spoken.begins_like(&theirs.kex)
         && is_first(&theirs.host_keys, keys.first().copied().unwrap_or_default());
     Ok(Agreed {
         method,
@@ -271,7 +328,7 @@ mod unit {
 
     #[test]
     fn the_client_s_order_decides() {
-        let agreed = agree(HybridKeyExchange::Preferred, &sshd()).unwrap();
+        let agreed = agree(client(), &sshd()).unwrap();
         assert_eq!(agreed.method, Method::Curve);
         assert_eq!(agreed.host_key, "ssh-ed25519-cert-v01@openssh.com");
         assert_eq!(
@@ -280,41 +337,105 @@ mod unit {
         );
         assert!(agreed.strict && !agreed.passes_over);
         let modern = Lists { kex: names(&[HYBRID, CURVE]), ..sshd() };
-        let agreed = agree(HybridKeyExchange::Preferred, &modern).unwrap();
+        let agreed = agree(client(), &modern).unwrap();
         assert_eq!((agreed.method, agreed.strict), (Method::Hybrid, false));
     }
 
+    fn client() -> Spoken {
+        Spoken::client(HybridKeyExchange::Preferred)
+    }
+
     #[test]
-    fn fips_mode_proposes_what_is_approved() {
-        let methods: Vec<_> = methods_in(HybridKeyExchange::Preferred, true)
-            .iter()
-            .map(|(name, method)| (*name, method.group(), method.hash()))
-            .collect();
-        let expected =
-            [(P256, DhGroup::P256, HashAlgorithm::Sha256), (P384, DhGroup::P384, HashAlgorithm::Sha384)];
-        assert_eq!(methods, expected);
-        assert!(methods_in(HybridKeyExchange::Required, true).is_empty());
+    fn fips_mode_speaks_what_is_approved() {
+        let expected: [(&str, Shape, HashAlgorithm); 2] = [
+            (P256, Shape::Curve(DhGroup::P256), HashAlgorithm::Sha256),
+            (P384, Shape::Curve(DhGroup::P384), HashAlgorithm::Sha384),
+        ];
+        for spoken in [Spoken::client_in, Spoken::server_in] {
+            let both = spoken(HybridKeyExchange::Preferred, true);
+            let methods: Vec<_> =
+                both.methods.iter().map(|(name, method)| (*name, method.shape(), method.hash())).collect();
+            assert_eq!(methods, expected);
+            assert_eq!(both.ciphers, [AeadAlgorithm::Aes128Gcm, AeadAlgorithm::Aes256Gcm]);
+            assert!(spoken(HybridKeyExchange::Required, true).methods.is_empty());
+        }
+    }
+
+    #[test]
+    fn servers_speak_with_more_clients_than_clients_with_servers() {
+        let names = |spoken: Spoken| -> (Vec<&str>, Vec<&str>) {
+            let methods = spoken.methods.iter().map(|(name, _)| *name).collect();
+            (methods, spoken.ciphers.iter().map(|cipher| cipher.ssh_name()).collect())
+        };
+        let (methods, ciphers) = names(Spoken::server_in(HybridKeyExchange::Preferred, false));
+        assert_eq!(methods, [HYBRID, CURVE, CURVE_OF_OLD, P256, P384, GROUP16]);
+        assert_eq!(
+            ciphers,
+            ["aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "chacha20-poly1305@openssh.com"]
+        );
+        let (own, gcm) = names(Spoken::client_in(HybridKeyExchange::Preferred, false));
+        assert_eq!((&own[..], &gcm[..]), (&methods[..5], &ciphers[..2]));
+        for spoken in [Spoken::client_in, Spoken::server_in] {
+            assert_eq!(names(spoken(HybridKeyExchange::Required, false)).0, [HYBRID]);
+        }
+    }
+
+    #[test]
+    fn a_server_takes_what_the_client_likes_best_and_nothing_that_it_does_not_have() {
+        let server = Spoken::server(HybridKeyExchange::Preferred);
+        let of_client = Lists {
+            kex: names(&["diffie-hellman-group14-sha256", GROUP16, CURVE, STRICT_CLIENT]),
+            compression_to_client: names(&["none"]),
+            compression_to_server: names(&["none"]),
+            ..sshd()
+        };
+        let agreed = agree_as_server(server, &["ssh-ed25519"], &of_client).unwrap();
+        assert_eq!((agreed.method, agreed.strict), (Method::Group16, true));
+        assert_eq!(
+            (agreed.to_server, agreed.to_client),
+            (AeadAlgorithm::ChaCha20Poly1305, AeadAlgorithm::Aes128Gcm)
+        );
+        // Ciphers of before are nothing to fall back to, and the hybrid is not either where it is demanded.
+        let cbc = Lists { ciphers_to_server: names(&["aes128-ctr", "aes256-cbc"]), ..of_client.clone() };
+        let refused = agree_as_server(server, &["ssh-ed25519"], &cbc).unwrap_err();
+        assert!(matches!(refused, Breach::NotSpoken { what: "cipher", .. }), "{refused}");
+        let hybrid = Spoken::server(HybridKeyExchange::Required);
+        let refused = agree_as_server(hybrid, &["ssh-ed25519"], &of_client).unwrap_err();
+        assert!(matches!(refused, Breach::NotSpoken { what: "key exchange method", .. }), "{refused}");
+        // In FIPS mode neither the field nor ChaCha20 is there to be agreed on.
+        let fips = Spoken::server_in(HybridKeyExchange::Preferred, true);
+        let refused = agree_as_server(fips, &["ssh-ed25519"], &of_client).unwrap_err();
+        assert!(matches!(refused, Breach::NotSpoken { what: "key exchange method", .. }), "{refused}");
+    }
+
+    #[test]
+    fn users_may_sign_by_security_keys() {
+        let names: Vec<_> = user_signatures().collect();
+        for name in SECURITY_KEYS {
+            assert!(names.contains(name), "{names:?}");
+        }
+        assert!(names.contains(&"ssh-ed25519") && !names.iter().any(|name| name.ends_with(CERTIFICATE)));
     }
 
     #[test]
     fn nothing_in_common_is_for_another_client() {
-        let refused = agree(HybridKeyExchange::Required, &sshd()).unwrap_err();
+        let refused = agree(Spoken::client(HybridKeyExchange::Required), &sshd()).unwrap_err();
         assert!(refused.is_for_another_client());
         assert!(refused.to_string().contains("no key exchange in common"), "{refused}");
         let old = Lists { ciphers_to_client: names(&["chacha20-poly1305@openssh.com"]), ..sshd() };
-        assert!(agree(HybridKeyExchange::Preferred, &old).unwrap_err().is_for_another_client());
+        assert!(agree(client(), &old).unwrap_err().is_for_another_client());
     }
 
     #[test]
     fn a_guess_is_right_only_where_both_lists_begin_alike() {
         let guessing = Lists { guesses: true, ..sshd() };
-        assert!(agree(HybridKeyExchange::Preferred, &guessing).unwrap().passes_over);
+        assert!(agree(client(), &guessing).unwrap().passes_over);
         let right = Lists {
             kex: names(&[HYBRID]),
             host_keys: names(&["ssh-ed25519-cert-v01@openssh.com"]),
             ..guessing
         };
-        assert!(!agree(HybridKeyExchange::Preferred, &right).unwrap().passes_over);
+        assert!(!agree(client(), &right).unwrap().passes_over);
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! A server up to the login (RFC 4252), as bytes in and bytes out.
 //!
 //! [`Server`] checks that a client holds the key that it shows, and decides nothing: whether a key is tried, and whether its holder is
-//! let in, is the caller's to say, one question at a time. Nothing that comes is looked at while a question waits.
+//! let in, is the caller's to say, one question at a time. Nothing that comes is looked at while a question waits. A client that holds
+//! its key may be asked one thing more (`interactive`).
+
+mod interactive;
 
 use std::sync::Arc;
 
@@ -14,9 +17,11 @@ use ssh_key::{Algorithm, Certificate, PublicKey};
 use super::exchange::is_signed_by;
 use super::login::CONNECTION;
 use super::message::{
-    Draft, Fields, SERVICE_ACCEPT, SERVICE_REQUEST, USERAUTH_BANNER, USERAUTH_FAILURE, USERAUTH_PK_OK,
-    USERAUTH_REQUEST, USERAUTH_SUCCESS, put_string,
+    Draft, Fields, SERVICE_ACCEPT, SERVICE_REQUEST, USERAUTH_BANNER, USERAUTH_FAILURE,
+    USERAUTH_INFO_RESPONSE, USERAUTH_PK_OK, USERAUTH_REQUEST, USERAUTH_SUCCESS, put_string,
 };
+use super::prompt::INTERACTIVE;
+pub use super::prompt::{Prompt, Typed};
 use super::proposal::CERTIFICATE;
 use super::{Breach, Host, Opening, Step, Transport, USERAUTH};
 
@@ -58,8 +63,12 @@ pub enum Question {
     },
     /// It shows a key. Whether it may be tried; no signature was looked at.
     Offered(Box<Offer>),
-    /// It holds the key. Whether it is let in.
+    /// It holds the key. Whether it is let in. [`Server::go_on`] says that it has to prove more.
     Proven(Box<Offer>),
+    /// It has proven its key, and wants to be asked what it has to prove besides. [`Server::prompt`] asks.
+    Interactive,
+    /// It has answered. Whether it is let in; or [`Server::prompt`] asks again.
+    Typed(Typed),
 }
 
 /// What was asked about a key, as it waits for the answer.
@@ -76,7 +85,8 @@ enum Asked {
         message: Vec<u8>,
         signature: Bytes,
     },
-    Proven,
+    Proven(Box<Offer>),
+    Interactive,
 }
 
 enum Stage {
@@ -89,6 +99,8 @@ enum Stage {
     Waiting(Asked),
     /// The signature is good.
     Holds(Box<Offer>),
+    /// A prompt is out.
+    Prompted,
     In,
     Over,
 }
@@ -104,6 +116,10 @@ pub struct Server {
     most_failures: usize,
     failed: Option<Breach>,
     user: String,
+    /// Whose key is proven, where the client has to prove more.
+    partial: Option<String>,
+    /// Prompts that the client was shown.
+    prompts: usize,
     /// A security key that signed and did not do what is demanded of it, and what it did not.
     unfit: Option<(Box<Offer>, String)>,
     /// What the client said at its end.
@@ -124,6 +140,8 @@ impl Server {
             most_failures,
             failed: None,
             user: String::new(),
+            partial: None,
+            prompts: 0,
             unfit: None,
             farewell: None,
         })
@@ -194,7 +212,7 @@ impl Server {
             };
             match (asked, yes) {
                 (_, false) => server.refuse(),
-                (Asked::Unproven | Asked::Proven, true) => {
+                (Asked::Unproven | Asked::Proven(_) | Asked::Interactive, true) => {
                     server.stage = Stage::In;
                     server.transport.let_in();
                     server.send(Draft::new(USERAUTH_SUCCESS))
@@ -265,10 +283,10 @@ impl Server {
         loop {
             match std::mem::replace(&mut self.stage, Stage::Open) {
                 Stage::Holds(offer) => {
-                    self.stage = Stage::Waiting(Asked::Proven);
+                    self.stage = Stage::Waiting(Asked::Proven(offer.clone()));
                     return Ok(Some(Question::Proven(offer)));
                 }
-                stage @ (Stage::Exchanging | Stage::Open) => self.stage = stage,
+                stage @ (Stage::Exchanging | Stage::Open | Stage::Prompted) => self.stage = stage,
                 stage => {
                     self.stage = stage;
                     return Ok(None);
@@ -305,7 +323,20 @@ impl Server {
                 self.stage = Stage::Beginning;
                 Ok(Some(Question::Begins))
             }
-            (Stage::Open, USERAUTH_REQUEST) => self.request(payload),
+            // A prompt is given up by another request (RFC 4256 §3.1).
+            (Stage::Open | Stage::Prompted, USERAUTH_REQUEST) => {
+                self.stage = Stage::Open;
+                self.request(payload)
+            }
+            (Stage::Prompted, USERAUTH_INFO_RESPONSE) => {
+                self.stage = Stage::Open;
+                self.typed(payload)
+            }
+            // Paramiko asks for it before each of its attempts.
+            (Stage::Open, SERVICE_REQUEST) if is_userauth(payload) => {
+                self.count_request()?;
+                self.send(Draft::new(SERVICE_ACCEPT).string(USERAUTH)).map(|()| None)
+            }
             // RFC 4253 §11.4, for what is not known; what is has no place before the login.
             (_, SERVICE_REQUEST | USERAUTH_REQUEST | 80..) => {
                 Err(Breach::Unexpected { message: number, expected: "a login" })
@@ -321,11 +352,12 @@ impl Server {
     fn count_request(&mut self) -> Result<(), Breach> {
         self.requests += 1;
         let most = self.most_failures.saturating_mul(REQUESTS_PER_ATTEMPT);
-        if self.failures >= self.most_failures || self.requests > most {
-            self.transport.farewell(NO_MORE_METHODS, "Too many authentication attempts");
-            return Err(Breach::Attempts);
-        }
-        Ok(())
+        if self.failures >= self.most_failures || self.requests > most { self.too_often() } else { Ok(()) }
+    }
+
+    fn too_often(&mut self) -> Result<(), Breach> {
+        self.transport.farewell(NO_MORE_METHODS, "Too many authentication attempts");
+        Err(Breach::Attempts)
     }
 
     fn request(&mut self, payload: &Bytes) -> Result<Option<Question>, Breach> {
@@ -338,6 +370,13 @@ impl Server {
         let Some(user) = user.filter(|_| service == CONNECTION) else {
             return self.refuse().map(|()| None);
         };
+        if let Some(partial) = &self.partial {
+            // What is proven is proven for one account (RFC 4252 §5).
+            if partial != user {
+                return Err(Breach::Account);
+            }
+            return self.go_further(&method, &mut fields);
+        }
         user.clone_into(&mut self.user);
         if method == NO_METHOD {
             self.stage = Stage::Waiting(Asked::Unproven);
@@ -379,8 +418,14 @@ impl Server {
 
     fn refuse(&mut self) -> Result<(), Breach> {
         self.failures += 1;
-        self.send(Draft::new(USERAUTH_FAILURE).string(PUBLIC_KEY).flag(false))
+        let method = if self.partial.is_some() { INTERACTIVE } else { PUBLIC_KEY };
+        self.send(Draft::new(USERAUTH_FAILURE).string(method).flag(false))
     }
+}
+
+/// Whether a service request is for logins.
+fn is_userauth(payload: &Bytes) -> bool {
+    Fields(payload.slice(1..)).string().is_some_and(|service| service == USERAUTH)
 }
 
 impl Offer {

@@ -1,7 +1,9 @@
 //! Both sides of the transport against each other, without a network; and clients that mean ill.
 
+mod interactive;
 mod sealed;
 mod security_keys;
+mod wide;
 
 use std::sync::Arc;
 
@@ -99,6 +101,7 @@ impl Both {
                     self.asked.push(format!("proven {}", offer.user));
                     self.lets_in
                 }
+                Question::Interactive | Question::Typed(_) => false,
             };
             self.server.answer(yes)?;
         }

@@ -22,7 +22,6 @@ use sallyport_ca::{Authority, CaKind, HostRequest, SshOptions, Trust};
 use sallyport_sal::custody::{SealedCustody, SealingKey};
 use sallyport_sal::{KeyPurpose, Suite, hpke};
 use sallyport_session::factor::Factors;
-use sallyport_ssh::TransportBy;
 use sallyport_ssh::capabilities::Sighting;
 use sallyport_ssh::node::{ConnectionInfo, Directory, HostIdentity, NodeConfig, NodeServer};
 use sallyport_ssh::session::{Account, Helper};
@@ -37,13 +36,9 @@ use uuid::Uuid;
 
 use crate::proofs::Proofs;
 
-/// By what these tests' connections are encrypted: all of them run by the transport of FIPS mode, in any build, where
-/// `TRANSPORT=layer` says so.
-pub(crate) fn transport() -> TransportBy {
-    match std::env::var("TRANSPORT").as_deref() {
-        Ok("layer") => TransportBy::Layer,
-        _ => TransportBy::Mode,
-    }
+/// Whether clients of these tests speak by the transport of FIPS mode, in any build.
+pub(crate) fn clients_by_layer() -> bool {
+    std::env::var("TRANSPORT").is_ok_and(|transport| transport == "layer")
 }
 
 /// How long one client may take. Far more than any should: a test that hangs says so.
@@ -234,7 +229,6 @@ impl World {
             },
             // Tests leave nothing in the machine's own.
             login_records: None,
-            transport: transport(),
             ..NodeConfig::default()
         };
         change(&mut config);
@@ -273,7 +267,7 @@ impl World {
             factors: Proofs::default(),
         });
         let recorders = Recorders::open(&self.path("beside"), self.recipient.public()).unwrap();
-        let config = NodeConfig { login_records: None, transport: transport(), ..NodeConfig::default() };
+        let config = NodeConfig { login_records: None, ..NodeConfig::default() };
         let (sink, live) = (self.sink.clone(), self.server.live());
         listen(NodeServer::among(config, &host, cluster, sink, recorders, live)).await
     }

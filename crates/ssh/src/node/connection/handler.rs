@@ -3,17 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey};
+use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, Session};
 use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Pty, Sig};
 use sallyport_audit::recording::Direction;
 use sallyport_session::Stop;
-use ssh_key::Certificate;
 use tracing::Instrument;
 
-use super::login;
 use super::shared::Shared;
 use super::wishes::{Wishes, system_signal};
-use crate::algorithms::CheckedBy;
 use crate::inbound::{Inbound, Inbox, PastWindow};
 use crate::node::backend::{DisplayAsked, Target, TargetError};
 use crate::node::channel;
@@ -43,8 +40,8 @@ pub(super) struct Connection {
     inbound: Inbound,
     /// Where the node listens for the client, by what the client calls it.
     listening: HashMap<Target, Listening>,
-    /// The library is told that the client is in, and asks for no proof. None where it does that by itself.
-    proven: Option<Proven>,
+    /// The library is told that the client is in, and asks for no proof.
+    proven: Proven,
 }
 
 impl Drop for Connection {
@@ -54,16 +51,10 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let inbound = Inbound::new(shared.gate.clone(), shared.pressure.clone());
-        Self { shared, channels: HashMap::new(), inbound, listening: HashMap::new(), proven: None }
-    }
-
     /// Of a client that [`crate::transport`] has let in.
-    pub(super) fn of_client(shared: Arc<Shared>, proven: Proven) -> Self {
-        let mut connection = Self::new(shared);
-        connection.proven = Some(proven);
-        connection
+    pub(super) fn new(shared: Arc<Shared>, proven: Proven) -> Self {
+        let inbound = Inbound::new(shared.gate.clone(), shared.pressure.clone());
+        Self { shared, channels: HashMap::new(), inbound, listening: HashMap::new(), proven }
     }
 
     /// Makes a connection for the client, when it may have it.
@@ -159,11 +150,6 @@ impl Connection {
         })
     }
 
-    /// Whether a client comes in without a proof; see [`BackEnd::undecided`](crate::node::backend::BackEnd::undecided).
-    fn undecided(&self, user: &str) -> Auth {
-        verdict(self.shared.let_in_undecided(user))
-    }
-
     fn request(&mut self, id: ChannelId, request: Incoming) -> Result<(), russh::Error> {
         self.shared.touch();
         if let Some(open) = self.channels.get(&id)
@@ -178,37 +164,8 @@ impl Connection {
 impl Handler for Connection {
     type Error = russh::Error;
 
-    async fn authentication_banner(&mut self) -> Result<Option<String>, Self::Error> {
-        Ok(if self.proven.is_none() { login::banner(&self.shared) } else { None })
-    }
-
     async fn auth_none(&mut self, user: &str) -> Result<Auth, Self::Error> {
-        Ok(match &self.proven {
-            Some(proven) => verdict(proven.is_for(user)),
-            None => self.undecided(user),
-        })
-    }
-
-    async fn auth_publickey_offered(
-        &mut self,
-        user: &str,
-        offer: PublicKeyOffer<'_>,
-    ) -> Result<Auth, Self::Error> {
-        let key = (offer.public_key.key_data(), offer.algorithm);
-        let may_try = || login::may_try(&self.shared, user, key, CheckedBy::Library);
-        Ok(verdict(self.proven.is_none() && may_try()))
-    }
-
-    async fn auth_publickey(&mut self, user: &str, _: VerifiedPublicKey<'_>) -> Result<Auth, Self::Error> {
-        Ok(if self.proven.is_none() { self.undecided(user) } else { Auth::reject() })
-    }
-
-    async fn auth_openssh_certificate(
-        &mut self,
-        user: &str,
-        certificate: &Certificate,
-    ) -> Result<Auth, Self::Error> {
-        Ok(verdict(self.proven.is_none() && login::certified(&self.shared, user, certificate).await))
+        Ok(if self.proven.is_for(user) { Auth::Accept } else { Auth::reject() })
     }
 
     async fn auth_succeeded(&mut self, session: &mut Session) -> Result<(), Self::Error> {
@@ -481,10 +438,6 @@ impl Handler for Connection {
         let Some(open) = self.channels.get_mut(&id) else { return Ok(false) };
         Ok(open.wishes.agent(&self.shared, open.write.is_some()))
     }
-}
-
-fn verdict(is_in: bool) -> Auth {
-    if is_in { Auth::Accept } else { Auth::reject() }
 }
 
 fn prohibited(message: &str) -> ChannelOpenFailure {

@@ -12,7 +12,6 @@ use super::hold::hold;
 use super::login::{self, certified};
 use super::shared::Shared;
 use crate::BoxedStream;
-use crate::algorithms::CheckedBy;
 use crate::inbound::Line;
 use crate::node::opening::Phase;
 use crate::transport::accept::{Authenticator, Farewell, NotIn, Terms, Verdict, accept};
@@ -34,7 +33,7 @@ pub(super) async fn supervise(line: BoxedStream, shared: &Arc<Shared>, config: A
         let mut decides = Decides(shared.clone());
         let (stream, proven) = accept(line, &terms, &mut decides, &farewell).await?;
         let line = Line::new(stream, shared.line.clone(), shared.gate.clone());
-        let connection = Connection::of_client(shared.clone(), proven);
+        let connection = Connection::new(shared.clone(), proven);
         let session = russh::server::run_stream(config, line, connection).await?;
         let _ = handle.set(session.handle());
         session.await.map_err(Early::from)
@@ -71,7 +70,7 @@ impl Authenticator for Decides {
     }
 
     fn offered(&mut self, offer: &Offer) -> bool {
-        login::may_try(&self.0, &offer.user, (&offer.key, &offer.algorithm), CheckedBy::Layer)
+        login::may_try(&self.0, &offer.user, (&offer.key, &offer.algorithm))
     }
 
     fn unfit(&mut self, offer: &Offer, reason: &str) {

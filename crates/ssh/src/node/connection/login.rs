@@ -14,7 +14,7 @@ use ssh_key::{Algorithm, Certificate};
 use time::OffsetDateTime;
 
 use super::shared::{Access, Granted, Shared};
-use crate::algorithms::{CheckedBy, refusal};
+use crate::algorithms::refusal;
 use crate::capabilities;
 use crate::node::backend::Proof;
 use crate::node::error::EntryRefused;
@@ -29,13 +29,8 @@ pub(super) fn banner(shared: &Shared) -> Option<String> {
 
 /// Whether a key that a client offers is tried at all. Why not is on record where no other key lets the client in: agents hold keys for
 /// other servers, too.
-pub(super) fn may_try(
-    shared: &Shared,
-    user: &str,
-    (key, algorithm): (&KeyData, &Algorithm),
-    checked: CheckedBy,
-) -> bool {
-    let Some(reason) = refusal(key, algorithm, checked) else { return true };
+pub(super) fn may_try(shared: &Shared, user: &str, (key, algorithm): (&KeyData, &Algorithm)) -> bool {
+    let Some(reason) = refusal(key, algorithm) else { return true };
     tracing::debug!(%reason, login = user, "refused a key");
     let _ = shared.not_tried.set((user.to_owned(), reason));
     false

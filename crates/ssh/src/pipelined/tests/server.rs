@@ -194,7 +194,7 @@ impl Server {
             Cipher::new(AeadAlgorithm::Aes256Gcm, &derived(key)[..32], nonce).unwrap()
         };
         self.say(&Draft::new(NEWKEYS));
-        self.outgoing.rekey(cipher(b'B', b'D'));
+        self.outgoing.rekey(cipher(b'B', b'D'), true);
         self.next_in = Some(cipher(b'A', b'C'));
         self.proposing = false;
         self.exchanges += 1;

@@ -13,10 +13,9 @@ const MOST_IDLE_EXCHANGES: u32 = 16;
 
 impl Transport {
     pub(super) fn propose(&mut self) -> Result<(), Breach> {
-        let demand = self.opening.demand;
         let proposal = match &self.role {
-            Role::Client => propose(demand)?,
-            Role::Server(host) => propose_as_server(demand, &host.algorithms())?,
+            Role::Client => propose(self.spoken)?,
+            Role::Server(host) => propose_as_server(self.spoken, &host.algorithms())?,
         };
         self.outgoing.put(&mut self.out, &proposal)?;
         self.proposal = Some(proposal);
@@ -58,8 +57,8 @@ impl Transport {
             self.propose()?;
         }
         let agreed = match &self.role {
-            Role::Client => agree(self.opening.demand, &lists)?,
-            Role::Server(host) => agree_as_server(self.opening.demand, &host.algorithms(), &lists)?,
+            Role::Client => agree(self.spoken, &lists)?,
+            Role::Server(host) => agree_as_server(self.spoken, &host.algorithms(), &lists)?,
         };
         if is_first {
             self.strict = agreed.strict;
@@ -174,7 +173,7 @@ impl Transport {
     pub(crate) fn new_keys(&mut self) -> Result<(), Breach> {
         let cipher = self.next_out.take().ok_or(Breach::Order("there are no new keys"))?;
         self.outgoing.put(&mut self.out, &[NEWKEYS])?;
-        self.outgoing.rekey(cipher);
+        self.outgoing.rekey(cipher, self.strict);
         self.proposal = None;
         if std::mem::take(&mut self.tells_extensions) {
             // The next packet after the first NEWKEYS (RFC 8308 §2.4).

@@ -8,16 +8,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sallyport_access::Identity;
 use sallyport_ca::Trust;
-use sallyport_ssh::jump::{Dial, Jump, JumpConfig, Refusal};
+use sallyport_ssh::BoxedStream;
+use sallyport_ssh::jump::{Answered, Dial, Jump, JumpConfig, Question, Refusal};
 use sallyport_ssh::node::Directory;
-use sallyport_ssh::{BoxedStream, TransportBy};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
 use crate::hostile::raw::{Packet, Raw, message, number_at};
-use crate::world::{Cluster, World, transport};
+use crate::world::{Cluster, World};
 
 /// How long a client may stay unknown here, where tests do not wait for its end.
 pub(crate) const LOGIN_TIMEOUT: Duration = Duration::from_secs(20);
@@ -88,6 +88,15 @@ impl Dial for Nodes {
         self.cluster.trust()
     }
 
+    /// Asked of a client that calls itself `mfa`.
+    async fn question(&self, _: &Identity, _: &str, _: SocketAddr) -> Option<Question> {
+        Some(Question { words: "prove it".to_owned(), challenge: "x".to_owned(), sessions: Vec::new() })
+    }
+
+    async fn answer(&self, _: &Question, typed: &str, _: &str, _: SocketAddr) -> Answered {
+        if typed == "right" { Answered::Done } else { Answered::Again(format!("{typed} is wrong")) }
+    }
+
     async fn dial(
         &self,
         _: &Identity,
@@ -136,28 +145,26 @@ pub(crate) struct Target {
 impl Target {
     /// A server that lets clients stay unknown for so long.
     pub(crate) async fn new(face: Face, login_timeout: Duration) -> Self {
-        Self::by(face, login_timeout, transport()).await
-    }
-
-    /// The same with exactly this transport, of the node and of the proxy.
-    pub(crate) async fn by(face: Face, login_timeout: Duration, transport: TransportBy) -> Self {
-        let world = World::with("", |config| {
-            config.login_timeout = login_timeout;
-            config.transport = transport;
-        })
-        .await;
+        let world = World::with("", |config| config.login_timeout = login_timeout).await;
         let mut target = Self { face, address: world.address, world, jump: None };
         if face == Face::Proxy {
-            target.before_the_node(login_timeout, transport).await;
+            target.before_the_node(JumpConfig { auth_timeout: login_timeout, ..JumpConfig::default() }).await;
         }
         target
     }
 
-    async fn before_the_node(&mut self, auth_timeout: Duration, transport: TransportBy) {
+    /// A proxy with these limits.
+    pub(crate) async fn proxy(config: JumpConfig) -> Self {
+        let world = World::new().await;
+        let mut target = Self { face: Face::Proxy, address: world.address, world, jump: None };
+        target.before_the_node(config).await;
+        target
+    }
+
+    async fn before_the_node(&mut self, config: JumpConfig) {
         let world = &self.world;
         world.issue_host_key("proxy");
         let read = |name: &str| std::fs::read_to_string(world.path(name)).unwrap();
-        let config = JumpConfig { auth_timeout, transport, ..JumpConfig::default() };
         let dial = Arc::new(Nodes { cluster: world.cluster.clone(), node: world.address });
         let jump = Arc::new(Jump::new(config, &read("proxy"), &read("proxy-cert.pub"), dial).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

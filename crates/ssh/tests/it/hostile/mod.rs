@@ -13,6 +13,7 @@ mod certificates;
 mod face;
 pub(crate) mod files;
 mod floods;
+mod interactive;
 pub(crate) mod raw;
 mod security_keys;
 

@@ -8,16 +8,15 @@ use std::sync::Arc;
 use data_encoding::BASE64;
 use sallyport_audit::Code;
 use sallyport_sal::{KeyAlgorithm, MemoryKey, Signer, hash};
-use sallyport_ssh::TransportBy;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::process::Command;
 
+use crate::hostile::blob;
 use crate::hostile::certificates::{Fields, user_signer};
 use crate::hostile::face::{Face, LOGIN_TIMEOUT, Target};
 use crate::hostile::raw::{Packet, Raw, message, take_string};
-use crate::hostile::{Alice, blob};
-use crate::world::{World, ok, output, text, until};
+use crate::world::{World, ok, output, text};
 
 const KEY: &str = "sk-ssh-ed25519@openssh.com";
 const CERTIFICATE: &str = "sk-ssh-ed25519-cert-v01@openssh.com";
@@ -90,55 +89,6 @@ fn reason(world: &World) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn outside_fips_mode_no_security_key_opens_a_node() {
-    no_security_key_opens(Face::Node).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn outside_fips_mode_no_security_key_opens_the_proxy() {
-    no_security_key_opens(Face::Proxy).await;
-}
-
-/// Where the SSH library checks signatures, which looks at no flag.
-async fn no_security_key_opens(face: Face) {
-    let target = Target::by(face, LOGIN_TIMEOUT, TransportBy::Mode).await;
-    let (world, login) = (&target.world, &target.world.own.name);
-    let (security_key, alice) = (SecurityKey::new(world), Alice::new(world));
-    let excused = security_key.certified(world, |fields| {
-        fields.extensions = with_flag(&fields.extensions, "no-touch-required");
-    });
-    for (flags, certificate) in [
-        (SILENT, &security_key.certificate),
-        (TOUCHED, &security_key.certificate),
-        (TOUCHED | VERIFIED, &security_key.certificate),
-        (SILENT, &excused),
-    ] {
-        let mut raw = asking(&target);
-        // A client that asks first does not have its user touch the key for nothing.
-        let asked = raw.would_do(login, CERTIFICATE, certificate).unwrap();
-        assert_eq!(asked, message::USERAUTH_FAILURE, "{flags}");
-        let refused = security_key.logs_in(&mut raw, login, certificate, flags);
-        assert_eq!(refused, message::USERAUTH_FAILURE, "{flags}");
-        // It may have another key: then nothing is worth a record.
-        let other = raw.authenticate(login, &alice.key, &alice.certificate).unwrap();
-        assert_eq!(other, message::USERAUTH_SUCCESS, "{flags}");
-        drop(raw);
-        until("the end of the connection", || (target.connections() == 0).then_some(())).await;
-        assert!(world.events(&Code::SessionRefused).is_empty(), "{flags}");
-    }
-    if face == Face::Node {
-        let mut raw = asking(&target);
-        security_key.logs_in(&mut raw, login, &security_key.certificate, TOUCHED);
-        drop(raw);
-        let event = world.event(&Code::SessionRefused).await;
-        let told = &event.message;
-        assert!(told.contains("whether a security key was touched") && told.contains(KEY), "{told}");
-        assert_eq!(&event.login, login);
-    }
-    assert!(world.events(&Code::SessionStart).is_empty());
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_security_key_opens_a_node_by_what_it_did() {
     a_security_key_opens(Face::Node).await;
 }
@@ -148,9 +98,8 @@ async fn a_security_key_opens_the_proxy_by_what_it_did() {
     a_security_key_opens(Face::Proxy).await;
 }
 
-/// By the transport of FIPS mode.
 async fn a_security_key_opens(face: Face) {
-    let target = Target::by(face, LOGIN_TIMEOUT, TransportBy::Layer).await;
+    let target = Target::new(face, LOGIN_TIMEOUT).await;
     let (world, login) = (&target.world, &target.world.own.name);
     let security_key = SecurityKey::new(world);
     let usual = security_key.certificate.clone();
@@ -259,24 +208,22 @@ fn ssh(target: &Target, agent: &Path) -> Command {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stock_ssh_enters_with_a_security_key_that_was_touched() {
-    for (face, transport, flags, is_in) in [
-        (Face::Node, TransportBy::Layer, TOUCHED, true),
-        (Face::Node, TransportBy::Layer, SILENT, false),
-        (Face::Node, TransportBy::Mode, TOUCHED, false),
-        (Face::Proxy, TransportBy::Layer, TOUCHED, true),
-        (Face::Proxy, TransportBy::Layer, SILENT, false),
-        (Face::Proxy, TransportBy::Mode, TOUCHED, false),
+    for (face, flags, is_in) in [
+        (Face::Node, TOUCHED, true),
+        (Face::Node, SILENT, false),
+        (Face::Proxy, TOUCHED, true),
+        (Face::Proxy, SILENT, false),
     ] {
-        let target = Target::by(face, LOGIN_TIMEOUT, transport).await;
+        let target = Target::new(face, LOGIN_TIMEOUT).await;
         let path = target.world.path("agent");
         agent(path.clone(), Arc::new(SecurityKey::new(&target.world)), flags);
         let ran = output(ssh(&target, &path)).await;
         if is_in {
-            assert_eq!(ok(&ran), "in\n", "{face:?} {transport:?}");
+            assert_eq!(ok(&ran), "in\n", "{face:?}");
         } else {
             let told = text(&ran.stderr);
-            assert_eq!(ran.status.code(), Some(255), "{face:?} {transport:?}: {told}");
-            assert!(told.contains("Permission denied (publickey)"), "{face:?} {transport:?}: {told}");
+            assert_eq!(ran.status.code(), Some(255), "{face:?}: {told}");
+            assert!(told.contains("Permission denied (publickey)"), "{face:?}: {told}");
         }
     }
 }

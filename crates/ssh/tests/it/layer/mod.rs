@@ -1,13 +1,12 @@
-//! Connections by the transport that FIPS mode has, in every build: stock clients towards a node, clients of ours towards a stock
-//! sshd, and clients that mean ill. Everything else that is tested here runs by it with `TRANSPORT=layer`.
+//! The transport of our own: stock clients towards a node with all that it speaks, clients of ours towards a stock sshd as they are in
+//! FIPS mode, and clients that mean ill. Every client that is tested here runs by it with `TRANSPORT=layer`; every server does.
 
 use std::time::Duration;
 
 use sallyport_access::HostRole;
 use sallyport_audit::Code;
 use sallyport_sal::Suite;
-use sallyport_ssh::TransportBy;
-use sallyport_ssh::client::{Limits, SessionRequest, connect_by_layer};
+use sallyport_ssh::client::{Limits, SessionRequest, connect, connect_by_layer};
 use tokio::net::TcpStream;
 
 use crate::hostile::Alice;
@@ -16,13 +15,20 @@ use crate::openssh::rig::{Cluster, NODE, Sshd, SshdOptions, noise, run, settings
 use crate::world::{World, ok, output, output_of, text};
 
 async fn world(suite: Suite) -> World {
-    World::by(suite, |config| config.transport = TransportBy::Layer).await
+    World::by(suite, |_| {}).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stock_clients_run_commands_and_copy_files() {
     for (suite, options) in [
         (Suite::BalancedV1, &["-oCiphers=aes128-gcm@openssh.com"][..]),
+        (Suite::BalancedV1, &["-oCiphers=chacha20-poly1305@openssh.com"]),
+        (
+            Suite::BalancedV1,
+            &["-oKexAlgorithms=diffie-hellman-group16-sha512", "-oCiphers=chacha20-poly1305@openssh.com"],
+        ),
+        (Suite::BalancedV1, &["-oKexAlgorithms=diffie-hellman-group16-sha512"]),
+        (Suite::BalancedV1, &["-oKexAlgorithms=curve25519-sha256@libssh.org"]),
         (Suite::FipsV1, &["-oKexAlgorithms=ecdh-sha2-nistp256", "-oCiphers=aes256-gcm@openssh.com"]),
         (Suite::FipsV1, &["-oKexAlgorithms=ecdh-sha2-nistp384"]),
         (Suite::Legacy, &["-oHostKeyAlgorithms=rsa-sha2-256-cert-v01@openssh.com"]),
@@ -56,12 +62,36 @@ async fn stock_clients_run_commands_and_copy_files() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_are_renewed_while_both_directions_are_full() {
-    let world = world(Suite::FipsV1).await;
-    let big = noise(24 << 20);
-    let through = output_of(world.ssh(&["-v", "-oRekeyLimit=1M"], &["cat"]), big.clone()).await;
-    assert!(through.status.success() && through.stdout == big, "{}", text(&through.stderr));
-    let renewed = text(&through.stderr).matches("SSH2_MSG_NEWKEYS received").count();
-    assert!(renewed > 10, "{renewed}");
+    for (suite, options) in [
+        (Suite::FipsV1, &[][..]),
+        (Suite::BalancedV1, &["-oCiphers=chacha20-poly1305@openssh.com"]),
+        (Suite::BalancedV1, &["-oKexAlgorithms=diffie-hellman-group16-sha512"]),
+    ] {
+        let world = world(suite).await;
+        let big = noise(24 << 20);
+        let options = [&["-v", "-oRekeyLimit=1M"], options].concat();
+        let through = output_of(world.ssh(&options, &["cat"]), big.clone()).await;
+        assert!(through.status.success() && through.stdout == big, "{suite}: {}", text(&through.stderr));
+        let renewed = text(&through.stderr).matches("SSH2_MSG_NEWKEYS received").count();
+        assert!(renewed > 10, "{suite}: {renewed}");
+    }
+}
+
+/// Ciphers, MACs and groups of before.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_weak_is_not_spoken() {
+    let world = world(Suite::BalancedV1).await;
+    for option in [
+        "-oCiphers=aes128-ctr",
+        "-oCiphers=aes256-cbc",
+        "-oKexAlgorithms=diffie-hellman-group14-sha256",
+        "-oKexAlgorithms=diffie-hellman-group-exchange-sha256",
+        "-oKexAlgorithms=diffie-hellman-group18-sha512",
+    ] {
+        let refused = output(world.ssh(&["-v", option], &["true"])).await;
+        assert_eq!(refused.status.code(), Some(255), "{option}");
+        assert!(text(&refused.stderr).contains("Unable to negotiate"), "{option}: {}", text(&refused.stderr));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,8 +147,8 @@ async fn a_connection_is_computed_by_the_layer_and_counted_as_none_of_the_librar
     }
     assert_eq!(times("ssh/connection"), 0);
     // What is counted there, is.
-    let world = World::by(Suite::FipsV1, |config| config.transport = TransportBy::Mode).await;
-    ok(&output(world.ssh(&[], &["true"])).await);
+    let stream = TcpStream::connect(sshd.address).await.unwrap();
+    connect(stream, &credentials, settings(&cluster)).await.unwrap();
     assert_eq!(times("ssh/connection"), 1);
 }
 
@@ -257,7 +287,6 @@ async fn who_is_in_is_not_let_in_again_and_keeps_to_the_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_says_nothing_or_tries_for_ever_is_sent_away() {
     let world = World::by(Suite::BalancedV1, |config| {
-        config.transport = TransportBy::Layer;
         config.login_timeout = Duration::from_secs(1);
         config.max_auth_attempts = 3;
     })

@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 use sallyport_access::{HostRole, Identity};
 use sallyport_ca::Trust;
 use sallyport_sal::Suite;
+use sallyport_ssh::BoxedStream;
 use sallyport_ssh::capabilities::{Sighting, Whose};
 use sallyport_ssh::client::{ClientError, Connection, Settings, connect_to_proxy};
 use sallyport_ssh::jump::{Answered, Dial, Jump, JumpConfig, JumpError, Question, Refusal};
-use sallyport_ssh::{BoxedStream, TransportBy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
@@ -22,7 +22,7 @@ use crate::hostile::raw::{Packet, Raw, message};
 use crate::openssh::rig::{
     Cluster, NODE, Pair, Sshd, SshdOptions, account, noise, now, openssh_config, ssh_program,
 };
-use crate::world::{transport, until};
+use crate::world::until;
 
 mod factor;
 mod suites;
@@ -115,12 +115,6 @@ impl Stand {
     }
 
     async fn of(cluster: Cluster, config: JumpConfig) -> Self {
-        let transport = if config.transport == TransportBy::Mode { transport() } else { config.transport };
-        Self::by(cluster, JumpConfig { transport, ..config }).await
-    }
-
-    /// With exactly this transport.
-    async fn by(cluster: Cluster, config: JumpConfig) -> Self {
         let sshd = Sshd::start(&cluster, &cluster.host(NODE, HostRole::Node), &SshdOptions::default());
         let node = sshd.address;
         let trust = Arc::clone(&cluster.trust);
@@ -226,13 +220,7 @@ async fn a_client_that_does_not_say_it_knows_certificates_reads_what_to_do() {
 
 #[tokio::test]
 async fn stock_ssh_jumps_to_a_node() {
-    for transport in [TransportBy::Mode, TransportBy::Layer] {
-        jumps_to_a_node(JumpConfig { transport, ..JumpConfig::default() }).await;
-    }
-}
-
-async fn jumps_to_a_node(config: JumpConfig) {
-    let stand = Stand::new(config).await;
+    let stand = Stand::new(JumpConfig::default()).await;
     let user = stand.cluster.user();
     let ran = stand.ssh(&user, &["-J", "jump", NODE, "echo hello; cat; exit 3"], b"input\n").await;
     assert_eq!(
@@ -515,8 +503,7 @@ async fn the_slow_the_silent_and_the_idle_are_sent_away() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_before_it_is_in_is_no_failure() {
     for says_farewell in [false, true] {
-        let config = JumpConfig { transport: TransportBy::Layer, ..JumpConfig::default() };
-        let stand = Stand::new(config).await;
+        let stand = Stand::new(JumpConfig::default()).await;
         let mut raw = Raw::keyed(stand.address).unwrap();
         raw.service().unwrap();
         if says_farewell {

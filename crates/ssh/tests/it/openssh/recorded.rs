@@ -28,7 +28,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::openssh::rig::{Cluster, NODE, Pair, Sshd, SshdOptions, account, noise, openssh_config};
-use crate::world::{transport, until};
+use crate::world::until;
 
 #[derive(Debug)]
 struct Known {
@@ -182,8 +182,7 @@ impl World {
         let recipient = hpke::RecipientKeys::generate(hpke::Kem::X25519).unwrap();
         let directory = cluster.directory.path();
         let recorders = Recorders::open(&directory.join("recordings"), recipient.public()).unwrap();
-        let config =
-            NodeConfig { late_word: behind.late_word, transport: transport(), ..NodeConfig::default() };
+        let config = NodeConfig { late_word: behind.late_word, ..NodeConfig::default() };
         let front = cluster.host(NODE, HostRole::OpenSsh);
         let front = HostIdentity::new(&SshKeyPair::from_openssh(&front.private).unwrap(), &front.certificate)
             .unwrap();

@@ -16,7 +16,6 @@ use sallyport_ca::{
 };
 use sallyport_sal::custody::{SealedCustody, SealingKey};
 use sallyport_sal::{KeyPurpose, Suite};
-use sallyport_ssh::TransportBy;
 use sallyport_ssh::client::{
     ClientError, Connection, Credentials, Exit, Limits, Output, Program, Session, SessionRequest, Settings,
     connect, connect_by_layer,
@@ -26,7 +25,7 @@ use time::OffsetDateTime;
 use tokio::net::TcpStream;
 use uuid::Uuid;
 
-use crate::world::{stands_still, transport};
+use crate::world::{clients_by_layer, stands_still};
 
 /// The name that nodes of these tests have.
 pub(crate) const NODE: &str = "web-1";
@@ -318,12 +317,10 @@ pub(crate) async fn connected(
 ) -> Result<Connection, ClientError> {
     let stream = TcpStream::connect(sshd.address).await.unwrap();
     stream.set_nodelay(true).unwrap();
-    match transport() {
-        TransportBy::Layer => {
-            connect_by_layer(stream, &user.credentials(), settings, Limits::default()).await
-        }
-        _ => connect(stream, &user.credentials(), settings).await,
+    if clients_by_layer() {
+        return connect_by_layer(stream, &user.credentials(), settings, Limits::default()).await;
     }
+    connect(stream, &user.credentials(), settings).await
 }
 
 /// A cluster, its user, a node that runs sshd, and a connection to it.

@@ -11,7 +11,7 @@ use crate::openssh::rig::{Cluster, ssh_program};
 
 #[tokio::test]
 async fn a_client_whose_name_asks_for_it_is_asked_for_a_second_factor_and_no_other() {
-    let stand = Stand::by(Cluster::new(), JumpConfig::default()).await;
+    let stand = Stand::of(Cluster::new(), JumpConfig::default()).await;
     let user = stand.cluster.user();
     let script = "#!/bin/sh\nprintf '%s\\n' \"$1\" >> \"$0.asked\"\necho ' 123456'\n";
     let askpass = stand.cluster.file("askpass.sh", script);
