@@ -224,6 +224,7 @@ pub(crate) enum Redirect {
 /// How a challenge stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[allow(clippy::large_enum_variant, reason = "there is one for each challenge, read and written as a whole")]
 pub(crate) enum State {
     Pending,
     Proven(ProvenBy),
