@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tonic::Status;
 
-use crate::authority::records::UserRecord;
+use crate::authority::records::{Origin, UserRecord};
 use crate::authority::secrets::hash_of;
 use crate::authority::storage::{removed, storage};
 
@@ -28,6 +28,26 @@ impl Kind for PersonRecord {
     const KIND: &'static str = "sso_user";
 }
 
+impl PersonRecord {
+    /// Of a person who logs in, or is linked, now.
+    pub(crate) fn of(origin: &Origin, user: &UserName, now: OffsetDateTime) -> Self {
+        Self {
+            issuer: origin.issuer.clone(),
+            subject: origin.subject.clone(),
+            connector: origin.connector.clone(),
+            user: user.clone(),
+            last_login: now,
+        }
+    }
+}
+
+impl Origin {
+    /// The name of the person's record.
+    pub(crate) fn person_key(&self) -> String {
+        person_key(&self.issuer, &self.subject)
+    }
+}
+
 /// The name of a person's record.
 pub(crate) fn person_key(issuer: &str, subject: &str) -> String {
     hash_of(&format!("{issuer}\0{subject}"))
@@ -46,14 +66,14 @@ impl Kind for SaidRecord {
     const KIND: &'static str = "sso_said";
 }
 
-/// Whether a user comes by single sign-on alone, as the person under this key.
-pub(crate) fn comes_as(user: &UserRecord, key: &str) -> bool {
-    user.origin.as_ref().is_some_and(|origin| person_key(&origin.issuer, &origin.subject) == key)
+/// Whether a user is the person under this key, and comes by single sign-on alone.
+pub(crate) fn is_person(user: &UserRecord, key: &str) -> bool {
+    user.origin.as_ref().is_some_and(|origin| origin.person_key() == key)
 }
 
 /// Whether a user is a local one who is linked with the person under this key.
 pub(crate) fn is_linked_with(user: &UserRecord, key: &str) -> bool {
-    user.link.as_ref().is_some_and(|link| person_key(&link.issuer, &link.subject) == key)
+    user.link.as_ref().is_some_and(|link| link.person_key() == key)
 }
 
 /// Whose a user name is, under the name.

@@ -19,7 +19,6 @@ use super::records::{
 };
 use crate::authority::caller::Caller;
 use crate::authority::devices::voiding;
-use crate::authority::identities::origins::person_key;
 use crate::authority::records::UserRecord;
 use crate::authority::sso::connector::Connector;
 use crate::authority::sso::records::ConnectorRecord;
@@ -205,7 +204,7 @@ impl<'a> Directory<'a> {
         now: OffsetDateTime,
     ) -> Result<bool, BackendError> {
         let Some(origin) = &user.origin else { return Ok(true) };
-        let key = of_person(self.connector, &person_key(&origin.issuer, &origin.subject));
+        let key = of_person(self.connector, &origin.person_key());
         let bound = self.scim.store.get::<ScimBindingRecord>(&key, now).await.map_err(state)?;
         Ok(bound.is_some_and(|bound| bound.value.id != id))
     }

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::directory::{After, Directory, Ended, failed, state};
 use super::members::{Members, members_of};
 use super::records::{ScimPersonRecord, of_resource};
-use crate::authority::identities::origins::{PersonRecord, SaidRecord, person_key};
+use crate::authority::identities::origins::{PersonRecord, SaidRecord, is_person};
 use crate::authority::records::UserRecord;
 use crate::authority::sso::claims::{judge_again, reads_groups};
 use crate::authority::sso::connector::Connector;
@@ -100,12 +100,9 @@ impl Directory<'_> {
             return Ok(None);
         };
         let user = store.get::<UserRecord>(person.value.user.as_str(), now).await.map_err(state)?;
-        let is_theirs = |user: &UserRecord| {
-            let origin = user.origin.as_ref();
-            self.is_ours(user)
-                && origin.is_some_and(|origin| person_key(&origin.issuer, &origin.subject) == key)
-        };
-        Ok(user.filter(|user| is_theirs(&user.value)).map(|user| (key, user)))
+        Ok(user
+            .filter(|user| self.is_ours(&user.value) && is_person(&user.value, &key))
+            .map(|user| (key, user)))
     }
 
     async fn lose(

@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::people::with_origin;
 use crate::authority::caller::Caller;
 use crate::authority::devices::voiding;
-use crate::authority::identities::origins::{PersonRecord, comes_as, person_key};
+use crate::authority::identities::origins::{PersonRecord, is_person, person_key};
 use crate::authority::records::UserRecord;
 use crate::authority::storage::storage;
 
@@ -37,7 +37,7 @@ impl Connectors {
         let Some(person) = person else { return Ok(()) };
         let user = self.store.get::<UserRecord>(person.value.user.as_str(), now).await.map_err(failed)?;
         // A local user who is linked stays: nothing that they have is the provider's.
-        match user.filter(|user| comes_as(&user.value, &key)) {
+        match user.filter(|user| is_person(&user.value, &key)) {
             Some(user) => {
                 let why = "the identity provider gives the person nothing here any more";
                 self.end_user(caller, &user, why, now).await

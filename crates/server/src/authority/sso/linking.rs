@@ -14,8 +14,8 @@ use super::connector::{Connector, KIND};
 use super::connectors::Connectors;
 use super::error::SsoError;
 use super::failure::{Failure, state};
-use super::people::{Admitted, with_origin};
-use super::records::{ConnectorRecord, SessionRecord, session_key};
+use super::people::{Admitted, session_step, with_origin};
+use super::records::ConnectorRecord;
 use crate::authority::caller::{Caller, shown};
 use crate::authority::identities::origins::{
     NameRecord, PersonRecord, forgotten, is_linked_with, must_be_local, person_key,
@@ -83,17 +83,13 @@ impl Connectors {
         let key = person_key(&claims.identity.issuer, &claims.identity.subject);
         let until = now + connector.user_lifetime;
         let Some(origin) = user.value.link.clone() else { return Err(SsoError::Changed.into()) };
-        let record = person(&origin, &user.value.name, now);
+        let record = PersonRecord::of(&origin, &user.value.name, now);
         let mut steps = vec![
             self.connector_stands(connector, now).await?,
             unchanged(&user),
             typed::put(&key, &record, None).map_err(|error| state(&error))?,
         ];
-        if let Some(session) = claims.session() {
-            let (session, record) =
-                (session_key(&claims.identity.issuer, session), SessionRecord { person: key });
-            steps.push(typed::put(&session, &record, Some(until)).map_err(|error| state(&error))?);
-        }
+        steps.extend(session_step(claims, key, until)?);
         self.store.backend().transact(steps, now).await.map_err(|error| state(&error))?;
         let mut said = claims.ruled(connector, None);
         said.until = Some(until);
@@ -138,7 +134,7 @@ impl Connectors {
         let (connector, connector_stands) = self.linkable(&connector, now).await?;
         let origin =
             Origin { connector: connector.name.to_string(), issuer: connector.issuer.clone(), subject };
-        let key = of_person(&origin);
+        let key = origin.person_key();
         let known = self.store.get::<PersonRecord>(&key, now).await.map_err(failed)?;
         if let Some(other) = known.as_ref().filter(|known| known.value.user != name) {
             return Err(Status::already_exists(match may_read {
@@ -153,7 +149,7 @@ impl Connectors {
         let linked = UserRecord { link: Some(origin.clone()), ..user.value.clone() };
         let put = typed::update(name.as_str(), user.revision, &linked, user.expires).map_err(failed)?;
         let mut steps = vec![put, connector_stands];
-        let record = person(&origin, &name, now);
+        let record = PersonRecord::of(&origin, &name, now);
         let owner = self.store.get::<NameRecord>(name.as_str(), now).await.map_err(failed)?;
         match (known, owner) {
             // They had the name before it was a local user's.
@@ -287,22 +283,6 @@ impl Connectors {
         }
         Ok(())
     }
-}
-
-/// What is on record of a person who is linked.
-pub(super) fn person(origin: &Origin, user: &UserName, now: OffsetDateTime) -> PersonRecord {
-    PersonRecord {
-        issuer: origin.issuer.clone(),
-        subject: origin.subject.clone(),
-        connector: origin.connector.clone(),
-        user: user.clone(),
-        last_login: now,
-    }
-}
-
-/// Under which it is.
-pub(super) fn of_person(origin: &Origin) -> String {
-    person_key(&origin.issuer, &origin.subject)
 }
 
 /// The step that fails where a user was changed since they were read.

@@ -13,7 +13,7 @@ use super::records::{LogoutRecord, SessionRecord, logout_key, session_key};
 use crate::ServerError;
 use crate::authority::caller::Caller;
 use crate::authority::identities::logins::Ended;
-use crate::authority::identities::origins::{PersonRecord, comes_as, is_linked_with, person_key};
+use crate::authority::identities::origins::{PersonRecord, is_linked_with, is_person, person_key};
 use crate::authority::records::UserRecord;
 
 /// Longest logout token that is read, in bytes.
@@ -88,7 +88,7 @@ impl Connectors {
                 Some(record) if is_linked_with(&record.value, &person.name) => {
                     self.logins.end_linked(caller, user, why, now).await
                 }
-                Some(record) if !comes_as(&record.value, &person.name) => Ok(Ended::default()),
+                Some(record) if !is_person(&record.value, &person.name) => Ok(Ended::default()),
                 Some(_) | None => self.logins.end_logins(caller, user, why, now).await,
             };
             let ended = ended.map_err(Failure::State)?;
@@ -98,7 +98,7 @@ impl Connectors {
             events.extend(ended.events);
             // Written again as it is, so that no login that was proven before, and is not open yet, fits the user's revision.
             let is_theirs =
-                |user: &UserRecord| comes_as(user, &person.name) || is_linked_with(user, &person.name);
+                |user: &UserRecord| user.comes_as().is_some_and(|origin| origin.person_key() == person.name);
             if let Some(record) = record.filter(|record| is_theirs(&record.value)) {
                 let put = typed::update(user.as_str(), record.revision, &record.value, record.expires);
                 renewed = Some((steps.len(), record.value));

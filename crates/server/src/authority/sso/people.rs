@@ -15,7 +15,7 @@ use super::failure::{Failure, state};
 use super::records::{SessionRecord, session_key};
 use crate::authority::accounts::means::Said;
 use crate::authority::caller::Caller;
-use crate::authority::identities::origins::{NameRecord, PersonRecord, comes_as, person_key};
+use crate::authority::identities::origins::{NameRecord, PersonRecord, is_person, person_key};
 use crate::authority::records::{Origin, UserRecord};
 use crate::authority::resources::documents::user_yaml;
 use crate::authority::scim::admission::Admission;
@@ -214,13 +214,7 @@ impl Connectors {
             None => typed::create(name.as_str(), &user, Some(expires)),
         };
         let mut steps = vec![put.map_err(|error| state(&error))?];
-        let record = PersonRecord {
-            issuer: claims.identity.issuer.clone(),
-            subject: claims.identity.subject.clone(),
-            connector: connector.name.to_string(),
-            user: name.clone(),
-            last_login: now,
-        };
+        let record = PersonRecord::of(&origin, &name, now);
         // An administrator who links the person with a local user at this moment has them be that one, or they are this one: never both.
         let known = match &person {
             Some(person) => typed::update(&key, person.revision, &record, None),
@@ -238,11 +232,7 @@ impl Connectors {
             let record = NameRecord { person: key.clone() };
             steps.push(typed::create(name.as_str(), &record, None).map_err(|error| state(&error))?);
         }
-        if let Some(session) = claims.session() {
-            let (session, record) =
-                (session_key(&claims.identity.issuer, session), SessionRecord { person: key });
-            steps.push(typed::put(&session, &record, Some(expires)).map_err(|error| state(&error))?);
-        }
+        steps.extend(session_step(&claims, key, expires)?);
         let changed = before.as_ref().is_some_and(|before| {
             let by = before.value.origin.as_ref().map(|origin| origin.connector.as_str());
             // Who leaves one connector's SCIM client is not cut off any more once they are another connector's.
@@ -272,6 +262,18 @@ impl Connectors {
         let second_factor = verdict.second_factor;
         Ok((Admitted { user: name, origin, linked: false, second_factor, said }, verdict))
     }
+}
+
+/// The step that keeps whose session of the provider a login is, for a logout there; none where the provider names no session.
+pub(super) fn session_step(
+    claims: &Claims,
+    person: String,
+    until: OffsetDateTime,
+) -> Result<Option<Op>, Failure> {
+    let Some(session) = claims.session() else { return Ok(None) };
+    let session = session_key(&claims.identity.issuer, session);
+    let step = typed::put(&session, &SessionRecord { person }, Some(until));
+    step.map(Some).map_err(|error| state(&error))
 }
 
 pub(super) fn told(
@@ -315,7 +317,7 @@ fn check_free(
             let link = user.value.link.is_none().then(|| link(&user.value));
             return taken_by("a user of this cluster's own".to_owned(), link);
         };
-        if !comes_as(&user.value, key) {
+        if !is_person(&user.value, key) {
             return taken(format!("another person, of the connector {}", origin.connector));
         }
     }

@@ -16,6 +16,7 @@ use crate::authority::accounts::means::{Means, Way};
 use crate::authority::factors::kept::{Factors, codes};
 use crate::authority::factors::names::FactorName;
 use crate::authority::identities::logins::{Opened, OpenedBy, open_login};
+use crate::authority::identities::origins::PersonRecord;
 use crate::authority::records::{CredentialRecord, Origin, UserRecord};
 
 /// Subjects of the provider, of which the first ones are linked.
@@ -410,8 +411,8 @@ async fn a_connector_has_a_scim_client_or_links_and_never_both() {
         issuer: site.idp.issuer().to_owned(),
         subject: BOB.to_owned(),
     };
-    let (key, stored) = (super::super::linking::of_person(&origin), site.record("bob").await);
-    let record = super::super::linking::person(&origin, &name("bob"), now());
+    let (key, stored) = (origin.person_key(), site.record("bob").await);
+    let record = PersonRecord::of(&origin, &name("bob"), now());
     let linked = UserRecord { link: Some(origin), ..stored.value };
     let steps = vec![
         typed::create(&key, &record, None).unwrap(),
@@ -498,8 +499,8 @@ async fn a_person_on_record_as_a_user_who_is_not_linked_comes_as_neither() {
         subject: BOB.to_owned(),
     };
     // What another authority over the same state has done when this one looks: the person's record is there, and no link yet.
-    let record = super::super::linking::person(&origin, &name("bob"), now());
-    let step = typed::create(&super::super::linking::of_person(&origin), &record, None).unwrap();
+    let record = PersonRecord::of(&origin, &name("bob"), now());
+    let step = typed::create(&origin.person_key(), &record, None).unwrap();
     site.authority.services.store.backend().transact(vec![step], now()).await.unwrap();
     assert_eq!(site.person(BOB, "robert", &["ops-eu"]).await.unwrap_err(), "name_taken");
     assert!(site.user_stored("robert").await.is_none());
