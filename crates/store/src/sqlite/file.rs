@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, params};
 use rustix::fs::{NFS_SUPER_MAGIC, fstatfs};
 
@@ -37,6 +38,10 @@ pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(|error| file(path, &error))?;
     connection.busy_timeout(BUSY).map_err(|error| file(path, &error))?;
+    // Without it SQLite plans a statement anew whenever other values are bound to it, since they might have a better plan.
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
+        .map_err(|error| file(path, &error))?;
     Ok(connection)
 }
 

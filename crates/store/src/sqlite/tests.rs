@@ -4,9 +4,9 @@ use std::fs::{File, TryLockError};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use bytes::Bytes;
-use rusqlite::params;
+use rusqlite::{StatementStatus, params};
 
-use super::listing::{Bound, end_of, listing, range};
+use super::listing::{Bound, end_of, listing, range, select};
 use super::*;
 use crate::Change;
 
@@ -431,4 +431,19 @@ fn a_page_begins_after_the_last_key_or_at_the_prefix() {
     // One that stands before all keys of the prefix leaves none of them out.
     assert_eq!(range("user/b/", Some("user/a/1")), (Bound::Included("user/b/"), end));
     assert_eq!(range("", Some("a")), (Bound::Excluded("a"), None));
+}
+
+#[test]
+fn a_listing_is_planned_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    drop(SqliteBackend::open(&path).unwrap());
+    let connection = file::connect(&path).unwrap();
+    for prefix in ["a/", "b/", "b"] {
+        select(&connection, prefix, None, 10, NOW).unwrap();
+    }
+    let (from, end) = range("a/", None);
+    let statement = connection.prepare_cached(listing(&from, end.is_some())).unwrap();
+    assert_eq!(statement.get_status(StatementStatus::Run), 3);
+    assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
 }
