@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
@@ -294,12 +293,12 @@ impl Drop for Kept {
 }
 
 /// Lets a call in where its answer has room, and keeps the answer within the bounds until it was taken.
-pub(crate) async fn within_bounds(
+pub(crate) async fn within_bounds<F: Future<Output = Response> + Send + 'static>(
     gate: &Gate,
     caller: &Caller,
     (connection, tasks): (&Connection, &Tasks),
     request: Request,
-    next: Next,
+    serve: impl FnOnce(Request) -> F,
 ) -> Response {
     let method = method_of(request.uri().path());
     let call = match connection.begin() {
@@ -311,7 +310,7 @@ pub(crate) async fn within_bounds(
     };
     let heard = Arc::clone(&call);
     let request = request.map(|body| Body::new(Heard { body, call: heard }));
-    let response = finished(tasks, &method, call, next.run(request)).await;
+    let response = finished(tasks, &method, call, serve(request)).await;
     if response.extensions().get::<Streamed>().is_some() || response.body().is_end_stream() {
         return response;
     }

@@ -1,15 +1,18 @@
 //! Connections to the authority.
 
+use std::convert::Infallible;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::Request;
-use axum::middleware::{Next, from_fn, map_request, map_response};
+use axum::response::Response;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use sallyport_ssh::capabilities::Whose;
 use sallyport_ssh::client::PHASE;
 use sallyport_wire::TRUST_HEADER;
@@ -36,10 +39,11 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::rustls::server::Acceptor;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
+use tower::ServiceExt as _;
 use tracing::field::Empty;
-use tracing::{debug, info, info_span, warn};
+use tracing::{Span, debug, info, info_span, warn};
 
-use crate::authority::api::answers::{MESSAGE_BYTES, Waiting, method_of, within_bounds};
+use crate::authority::api::answers::{Connection, MESSAGE_BYTES, Waiting, method_of, within_bounds};
 use crate::authority::api::{
     admin, catalogue, certificates, cluster, databases, devices, factors, hosts, login, logins, provisioning,
     rotation, session_factors, sessions, sso, suites, web,
@@ -49,6 +53,7 @@ use crate::authority::config::AuthConfig;
 use crate::authority::gate::calls::Gate;
 use crate::authority::hosts::registry::HostRegistry;
 use crate::authority::identities::known::Identities;
+use crate::authority::identities::logins::Logins;
 use crate::authority::inventory::reports::ClientInventory;
 use crate::authority::issuance::in_force::Issuance;
 use crate::authority::streams::Line;
@@ -185,49 +190,31 @@ async fn http(
             )
             .add_service(WebServer::new(api.web.clone()).max_decoding_message_size(PASSKEY_BYTES))
             .add_service(SsoServer::new(api.sso.clone()).max_decoding_message_size(DOCUMENT_BYTES));
-    let offer = offer.map(Arc::new);
-    let said = Arc::clone(&api.issuance);
-    let said = map_response(move |mut response: axum::response::Response| {
-        if let Ok(version) = said.authorities().trust().version().parse() {
-            response.headers_mut().insert(TRUST_HEADER, version);
-        }
-        std::future::ready(response)
-    });
     let line = Line::default();
     let Some(connection) = api.unread.connect(&caller) else {
         return debug!(caller = caller.name(), "a connection beyond those that a caller may have is closed");
     };
     let answering = Arc::new(connection);
-    let router = for_those_let_in(routes.into_axum_router(), &api.gate, &caller);
-    let router = traced(router, &caller);
-    let router = if matches!(caller, Caller::LocalAdmin) { router.layer(from_fn(urgent)) } else { router };
-    // Each call is its caller's as the state has them now, which the connection may have outlived.
-    let identities = Arc::clone(&api.identities);
-    let answered = caller.clone();
-    let (asked_by, by_line) = (caller, line.clone());
-    let logins = Arc::clone(&api.logins.logins);
-    let as_now = map_request(move |mut request: axum::extract::Request| {
-        if request.uri().path() != FOLLOWING {
-            logins.used(&asked_by);
-        }
-        request.extensions_mut().insert(identities.as_now(&asked_by));
-        request.extensions_mut().insert(by_line.clone());
-        std::future::ready(request)
+    let calls = Arc::new(Calls {
+        refused: refused_all_but_open(&caller),
+        is_traced: sallyport_telemetry::is_on(),
+        gate: Arc::clone(&api.gate),
+        identities: Arc::clone(&api.identities),
+        issuance: Arc::clone(&api.issuance),
+        logins: Arc::clone(&api.logins.logins),
+        tasks: api.tasks.clone(),
+        connection: Arc::clone(&answering),
+        line: line.clone(),
+        router: routes.prepare().into_axum_router(),
+        caller,
+        offer,
     });
-    let (bounding, on, tasks) = (Arc::clone(&api.gate), Arc::clone(&answering), api.tasks.clone());
-    let bounded = from_fn(move |request: Request, next: Next| {
-        let (gate, caller, on) = (Arc::clone(&bounding), answered.clone(), Arc::clone(&on));
-        let tasks = tasks.clone();
-        async move { within_bounds(&gate, &caller, (&on, &tasks), request, next).await }
+    // One service around the router, and not a layer of the router's for each step: it would copy every layer below for each call.
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let calls = Arc::clone(&calls);
+        // Large, and moved from hand to hand.
+        Box::pin(async move { Ok::<_, Infallible>(calls.answer(request.map(Body::new)).await) })
     });
-    let router = router.layer(as_now).layer(bounded).layer(said).layer(map_request(
-        move |request: axum::extract::Request| {
-            if let Some(offer) = &offer {
-                offer.asks(request.headers());
-            }
-            std::future::ready(request)
-        },
-    ));
     let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
@@ -239,7 +226,7 @@ async fn http(
         .max_frame_size(FRAME_BYTES)
         .max_send_buf_size(SEND_BYTES)
         .max_header_list_size(16 * 1024);
-    let connection = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(router));
+    let connection = builder.serve_connection(TokioIo::new(io), service);
     tokio::pin!(connection);
     let lifetime = async {
         match longest {
@@ -270,11 +257,6 @@ async fn http(
     }
 }
 
-/// The operator's calls go ahead of the reads of others.
-async fn urgent(request: Request, next: Next) -> axum::response::Response {
-    sallyport_store::ahead(next.run(request)).await
-}
-
 /// What those without a certificate may call: logging in and joining. Everything else is refused before a byte of its message
 /// is read, whatever the method itself would say.
 const OPEN: &str = "/sallyport.v1.Login/";
@@ -283,58 +265,111 @@ const FOLLOWING: &str = "/sallyport.v1.Rotation/Follow";
 
 /// Refuses those without a certificate, and those whose login is pinned to another address, all but what strangers may call. Where a
 /// connection comes from stays as it is.
-fn for_those_let_in(router: Router, gate: &Arc<Gate>, caller: &Caller) -> Router {
-    let refused = match caller {
-        Caller::LocalAdmin => return router,
-        Caller::Anonymous { .. } | Caller::Behind { .. } => unauthenticated(),
-        Caller::Certified { identity, from } => match identity.comes_from(Some(from.address.ip())) {
-            Ok(()) => return router,
-            Err(elsewhere) => Status::permission_denied(elsewhere.to_string()),
-        },
-    };
-    let (gate, caller) = (Arc::clone(gate), caller.clone());
-    router.layer(from_fn(move |request: Request, next: Next| {
-        let (gate, caller, refused) = (Arc::clone(&gate), caller.clone(), refused.clone());
-        async move {
-            if request.uri().path().starts_with(OPEN) {
-                return next.run(request).await;
-            }
-            let asked = method_of(request.uri().path());
-            drop(request);
-            gate.refuse(&caller, &asked, refused).await.into_http()
+fn refused_all_but_open(caller: &Caller) -> Option<Status> {
+    match caller {
+        Caller::LocalAdmin => None,
+        Caller::Anonymous { .. } | Caller::Behind { .. } => Some(unauthenticated()),
+        Caller::Certified { identity, from } => {
+            let elsewhere = identity.comes_from(Some(from.address.ip())).err()?;
+            Some(Status::permission_denied(elsewhere.to_string()))
         }
-    }))
+    }
 }
 
-/// Each call as a part of a trace, where there are any. A caller without a certificate is no part of others' traces, and
-/// fails without being kept.
-fn traced(router: Router, caller: &Caller) -> Router {
-    if !sallyport_telemetry::is_on() {
-        return router;
-    }
-    let caller = caller.clone();
-    router.layer(from_fn(move |request: Request, next: Next| {
-        let said = telemetry::parent(request.headers(), caller.identity());
-        let call = info_span!(
-            target: PHASE,
-            parent: None,
-            "authority.call",
-            traceparent = said.map(display),
-            otel.kind = "server",
-            rpc.system = "grpc",
-            rpc.method = request.uri().path(),
-            "error.type" = Empty
-        );
-        let known = !matches!(caller, Caller::Anonymous { .. });
-        async move {
-            let response = next.run(request).instrument(call.clone()).await;
-            let status = response.headers().get("grpc-status").and_then(|status| status.to_str().ok());
-            if let Some(status) = status.filter(|status| known && *status != "0") {
-                call.record("error.type", status);
-            }
-            response
+/// The calls of one connection.
+struct Calls {
+    caller: Caller,
+    /// Why all is refused but what strangers may call.
+    refused: Option<Status>,
+    offer: Option<ClientOffer>,
+    is_traced: bool,
+    gate: Arc<Gate>,
+    identities: Arc<Identities>,
+    issuance: Arc<Issuance>,
+    logins: Arc<Logins>,
+    tasks: Tasks,
+    connection: Arc<Connection>,
+    line: Line,
+    router: Router,
+}
+
+impl Calls {
+    /// Answers a call within the bounds of its caller, and says with the answer which trust is in force.
+    async fn answer(self: Arc<Self>, request: Request) -> Response {
+        if let Some(offer) = &self.offer {
+            offer.asks(request.headers());
         }
-    }))
+        let calls = Arc::clone(&self);
+        let serve = |request| async move { calls.serve(request).await };
+        let on = (&*self.connection, &self.tasks);
+        let mut response = within_bounds(&self.gate, &self.caller, on, request, serve).await;
+        if let Ok(version) = self.issuance.authorities().trust().version().parse() {
+            response.headers_mut().insert(TRUST_HEADER, version);
+        }
+        response
+    }
+
+    /// Serves a call as its caller's, as the state has them now, which the connection may have outlived.
+    async fn serve(&self, mut request: Request) -> Response {
+        if request.uri().path() != FOLLOWING {
+            self.logins.used(&self.caller);
+        }
+        request.extensions_mut().insert(self.identities.as_now(&self.caller));
+        request.extensions_mut().insert(self.line.clone());
+        let served = async {
+            match self.span(&request) {
+                Some(call) => self.traced(request, call).await,
+                None => self.let_in(request).await,
+            }
+        };
+        match self.caller {
+            // The operator's calls go ahead of the reads of others.
+            Caller::LocalAdmin => sallyport_store::ahead(served).await,
+            Caller::Anonymous { .. } | Caller::Behind { .. } | Caller::Certified { .. } => served.await,
+        }
+    }
+
+    async fn let_in(&self, request: Request) -> Response {
+        match &self.refused {
+            Some(refused) if !request.uri().path().starts_with(OPEN) => {
+                let asked = method_of(request.uri().path());
+                drop(request);
+                self.gate.refuse(&self.caller, &asked, refused.clone()).await.into_http()
+            }
+            _ => {
+                let Ok(response) = self.router.clone().oneshot(request).await;
+                response
+            }
+        }
+    }
+
+    /// The part that a call is of a trace, where there are any. A caller without a certificate is no part of others' traces.
+    fn span(&self, request: &Request) -> Option<Span> {
+        self.is_traced.then(|| {
+            let said = telemetry::parent(request.headers(), self.caller.identity());
+            info_span!(
+                target: PHASE,
+                parent: None,
+                "authority.call",
+                traceparent = said.map(display),
+                otel.kind = "server",
+                rpc.system = "grpc",
+                rpc.method = request.uri().path(),
+                "error.type" = Empty
+            )
+        })
+    }
+
+    /// A caller without a certificate fails without being kept.
+    async fn traced(&self, request: Request, call: Span) -> Response {
+        let response = self.let_in(request).instrument(call.clone()).await;
+        let known = !matches!(self.caller, Caller::Anonymous { .. });
+        let status = response.headers().get("grpc-status").and_then(|status| status.to_str().ok());
+        if let Some(status) = status.filter(|status| known && *status != "0") {
+            call.record("error.type", status);
+        }
+        response
+    }
 }
 
 /// Serves the operator on a socket that no other user can open, until the authority stops.
