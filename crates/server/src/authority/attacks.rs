@@ -37,7 +37,6 @@ use super::services::Services;
 use super::storage::PAGE;
 use super::streams::Line;
 use super::{AuthConfig, Authority};
-use crate::config::AuthSection;
 use crate::dialling::PeerInfo;
 
 const PASSWORD: &str = "correct horse battery staple";
@@ -45,20 +44,7 @@ const PASSWORD: &str = "correct horse battery staple";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn open(directory: &Path) -> Authority {
-    let section = AuthSection::default();
-    let config = AuthConfig {
-        cluster: sallyport_access::ClusterName::new("test.example").unwrap(),
-        data_dir: directory.to_owned(),
-        second_factor: crate::config::SecondFactor::Optional,
-        public_addr: String::new(),
-        suite: None,
-        ca_keys: section.ca_keys,
-        lifetimes: section.lifetimes,
-        audit: section.audit,
-        authentication: section.authentication,
-        answer_patience: section.answer_patience,
-        require_fips: false,
-    };
+    let config = AuthConfig::of_tests(directory.to_owned());
     Authority::open(config, OffsetDateTime::now_utc()).await.unwrap()
 }
 

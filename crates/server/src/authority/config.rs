@@ -35,3 +35,24 @@ pub struct AuthConfig {
     /// Only hosts and clients are taken that say that they take all cryptography from a FIPS module.
     pub require_fips: bool,
 }
+
+#[cfg(test)]
+impl AuthConfig {
+    /// That of tests: the defaults, where no user must have a second factor.
+    pub(crate) fn of_tests(data_dir: PathBuf) -> Self {
+        let section = crate::config::AuthSection::default();
+        Self {
+            cluster: ClusterName::new("test.example").unwrap(),
+            data_dir,
+            second_factor: SecondFactor::Optional,
+            public_addr: String::new(),
+            suite: None,
+            ca_keys: section.ca_keys,
+            lifetimes: section.lifetimes,
+            audit: section.audit,
+            authentication: section.authentication,
+            answer_patience: section.answer_patience,
+            require_fips: false,
+        }
+    }
+}

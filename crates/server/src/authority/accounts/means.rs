@@ -21,6 +21,9 @@ pub(crate) struct Means {
     /// The identity provider, and what it said; none of every other way, and of a login that an earlier release let in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) said: Option<Said>,
+    /// Until when certificates by it live at most, of a local user who is linked with a person of a provider; of others the user ends then.
+    #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    pub(crate) until: Option<OffsetDateTime>,
 }
 
 /// By which connector of single sign-on a person came, and what its provider said, as login rules see it.
@@ -28,9 +31,6 @@ pub(crate) struct Means {
 pub(crate) struct Said {
     pub(crate) connector: String,
     pub(crate) claims: LoginClaims,
-    /// Until when certificates by it live at most, of a local user who is linked with the person; of others the user ends then.
-    #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
-    pub(crate) until: Option<OffsetDateTime>,
 }
 
 /// The way of a proof.
@@ -98,7 +98,7 @@ impl Way {
 impl Means {
     /// A proof by no factor that is known here, and by no provider.
     pub(crate) fn by(way: Way, second_factor: bool) -> Self {
-        Self { way, factor: None, second_factor, user_verified: false, said: None }
+        Self { way, factor: None, second_factor, user_verified: false, said: None, until: None }
     }
 
     /// An event with what it was proven by.

@@ -91,7 +91,7 @@ pub(super) mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use sallyport_access::{ClusterName, Identity, UserName, Verb};
+    use sallyport_access::{Identity, UserName, Verb};
     use tonic::Code;
     use uuid::Uuid;
 
@@ -99,7 +99,7 @@ pub(super) mod tests {
     use crate::authority::gate::administering::Act;
     use crate::authority::records::{Origin, UserRecord};
     use crate::authority::{AuthConfig, Authority};
-    use crate::config::{AdminFactor, AuthSection, AuthenticationSection, SecondFactor};
+    use crate::config::{AdminFactor, AuthenticationSection};
     use crate::dialling::PeerInfo;
 
     /// An authority whose people prove themselves by these rules.
@@ -107,19 +107,10 @@ pub(super) mod tests {
         directory: &Path,
         authentication: AuthenticationSection,
     ) -> Authority {
-        let section = AuthSection::default();
         let config = AuthConfig {
-            cluster: ClusterName::new("test.example").unwrap(),
-            data_dir: directory.join("data"),
-            second_factor: SecondFactor::Optional,
             public_addr: "sallyport.example.org:443".to_owned(),
-            suite: None,
-            ca_keys: section.ca_keys,
-            lifetimes: section.lifetimes,
-            audit: section.audit,
             authentication,
-            answer_patience: section.answer_patience,
-            require_fips: false,
+            ..AuthConfig::of_tests(directory.join("data"))
         };
         Authority::open(config, OffsetDateTime::now_utc()).await.unwrap()
     }

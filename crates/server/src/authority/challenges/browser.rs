@@ -270,7 +270,7 @@ impl Challenges {
                 proven_at: by.at,
             },
             // A local user who is linked does not end, and what the provider has vouched for does.
-            until: until.or(by.means.said.as_ref().and_then(|said| said.until)),
+            until: until.or(by.means.until),
         };
         let allowed = self.may_log_in_so(&proven.user, &asked.redirect, now).map(drop);
         let opened = match allowed {

@@ -80,7 +80,7 @@ impl Challenges {
         }
         self.admit_again(browser, stored, &user, &by, now).await?;
         // It is no second factor here, whatever the provider has asked for.
-        let means = Means { second_factor: false, said: None, ..by };
+        let means = Means { second_factor: false, said: None, until: None, ..by };
         let event = browser.event(Code::ChallengeProven).field("connector", origin.connector);
         self.approved(event, stored, &user, (means, SessionFactor::Yes), Vec::new(), now).await?;
         Ok(v1::WebProven::default())

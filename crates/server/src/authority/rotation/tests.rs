@@ -8,9 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use sallyport_access::{
-    ClusterName, HostId, HostRole, Identity, Login, NodeName, Principal, RoleName, UserName,
-};
+use sallyport_access::{HostId, HostRole, Identity, Login, NodeName, Principal, RoleName, UserName};
 use sallyport_audit::Event;
 use sallyport_audit::log::Filter;
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
@@ -29,7 +27,6 @@ use crate::authority::open::open;
 use crate::authority::records::{AnnouncementRecord, CaAttemptRecord, ConfirmationRecord};
 use crate::authority::services::Services;
 use crate::authority::{AuthConfig, Authority};
-use crate::config::{CaKeysSection, SecondFactor};
 
 /// State that is cut off at a write, as a process is that dies there.
 #[derive(Debug)]
@@ -94,22 +91,6 @@ impl Backend for Mortal {
     }
 }
 
-fn config(directory: &Path) -> AuthConfig {
-    AuthConfig {
-        lifetimes: sallyport_ca::Lifetimes::default(),
-        cluster: ClusterName::new("test.example").unwrap(),
-        data_dir: directory.to_owned(),
-        second_factor: SecondFactor::Optional,
-        public_addr: String::new(),
-        suite: None,
-        ca_keys: CaKeysSection::default(),
-        audit: crate::config::AuditSection::default(),
-        authentication: crate::config::AuthenticationSection::default(),
-        answer_patience: std::time::Duration::from_secs(30),
-        require_fips: false,
-    }
-}
-
 /// An authority whose state dies at the `n`th write from now on; never for 0.
 async fn open_mortal(directory: &Path, n: usize, after: bool) -> (Authority, Arc<Mortal>) {
     let mut mortal = None;
@@ -118,7 +99,8 @@ async fn open_mortal(directory: &Path, n: usize, after: bool) -> (Authority, Arc
         mortal = Some(Arc::clone(&made));
         made
     };
-    let services = open(config(directory), wrap, OffsetDateTime::now_utc()).await.unwrap();
+    let services =
+        open(AuthConfig::of_tests(directory.to_owned()), wrap, OffsetDateTime::now_utc()).await.unwrap();
     let authority = Authority { services: Arc::new(services) };
     let mortal = mortal.unwrap();
     mortal.left.store(n, Ordering::SeqCst);

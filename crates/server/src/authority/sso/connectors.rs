@@ -141,11 +141,10 @@ impl Connectors {
             && gives_otherwise(&before.value, &connector)
         {
             let why = "the connector of single sign-on was changed";
-            self.end_users_of(caller, &name, why, now).await?;
             // Another issuer's people are others, whatever their subjects are.
             let same =
                 Connector::parse(&before.value.yaml).is_ok_and(|before| before.issuer == connector.issuer);
-            self.end_links_of(caller, &name, !same, why, now).await?;
+            self.end_people_of(caller, &name, !same, why, now).await?;
         }
         let revisions = self.store.backend().transact(steps, now).await.map_err(|error| storage(&error))?;
         self.policy.refresh_after(KIND).await?;
@@ -195,8 +194,7 @@ impl Connectors {
         let before = self.stored(name, now).await?;
         let before = before.filter(|before| before.value.kind() == kind).ok_or_else(missing)?;
         let why = "the connector of single sign-on was removed";
-        self.end_users_of(caller, name, why, now).await?;
-        self.end_links_of(caller, name, true, why, now).await?;
+        self.end_people_of(caller, name, true, why, now).await?;
         let mut steps = vec![typed::delete::<ConnectorRecord>(name, Some(before.revision))];
         if let Ok(name) = ResourceName::new(name) {
             let key =

@@ -2,7 +2,7 @@
 //! the provider says gives or takes their roles and traits.
 
 use sallyport_access::{ResourceName, UserName};
-use sallyport_audit::{Code, Event};
+use sallyport_audit::Code;
 use sallyport_oidc::Identity;
 use sallyport_store::{Kind, Op, StoreError, Stored, typed};
 use sallyport_wire::v1;
@@ -14,7 +14,8 @@ use super::connector::{Connector, KIND};
 use super::connectors::Connectors;
 use super::error::SsoError;
 use super::failure::{Failure, state};
-use super::people::{Admitted, session_step, with_origin};
+use super::lapse::{Becomes, told};
+use super::people::{Admitted, session_step};
 use super::records::ConnectorRecord;
 use crate::authority::caller::{Caller, shown};
 use crate::authority::identities::origins::{
@@ -91,11 +92,10 @@ impl Connectors {
         ];
         steps.extend(session_step(claims, key, until)?);
         self.store.backend().transact(steps, now).await.map_err(|error| state(&error))?;
-        let mut said = claims.ruled(connector, None);
-        said.until = Some(until);
+        let (said, until) = (claims.ruled(connector, None), Some(until));
         let verdict = self.judge(connector, claims);
         let second_factor = second_factor(connector, claims);
-        Ok((Admitted { user: user.value.name, origin, linked: true, second_factor, said }, verdict))
+        Ok((Admitted { user: user.value.name, origin, linked: true, second_factor, said, until }, verdict))
     }
 
     /// Links a local user with a person of a provider. It is as good as the user's password, so that it takes all that the user holds.
@@ -217,7 +217,8 @@ impl Connectors {
                 "{name} is linked with no person of a provider, and logs in by their password and passkeys alone"
             )));
         };
-        let ended_logins = self.unlink(caller, &user, &link, "the user was unlinked", now).await?;
+        let becomes = Becomes::Unlinked(link.clone());
+        let ended_logins = self.end_by(caller, &user, &becomes, "the user was unlinked", now).await?;
         Ok(v1::UnlinkUserResponse {
             user: name.to_string(),
             connector: link.connector,
@@ -226,71 +227,9 @@ impl Connectors {
             ended_logins: u32::try_from(ended_logins).unwrap_or(u32::MAX),
         })
     }
-
-    async fn unlink(
-        &self,
-        caller: &Caller,
-        user: &Stored<UserRecord>,
-        link: &Origin,
-        why: &str,
-        now: OffsetDateTime,
-    ) -> Result<usize, Status> {
-        let name = &user.value.name;
-        let ended = self.logins.end_linked(caller, name, why, now).await?;
-        let left = UserRecord { link: None, ..user.value.clone() };
-        let mut steps =
-            vec![typed::update(name.as_str(), user.revision, &left, user.expires).map_err(failed)?];
-        steps.extend(forgotten(&self.store, name, now).await?);
-        steps.extend(ended.steps);
-        let revisions = self.store.backend().transact_urgent(steps, now).await.map_err(failed)?;
-        self.identities.put_user(left, revisions.first().copied().unwrap_or_default());
-        let event = told(caller, Code::UserUnlinked, name, link)
-            .field("reason", why.to_owned())
-            .field("ended_logins", ended.logins);
-        let mut events = vec![event];
-        events.extend(ended.events);
-        self.policy.refresh_after("lock").await?;
-        self.journal.record_urgent(events).await?;
-        Ok(ended.logins)
-    }
-
-    /// A connector is another one, or none any more: the logins of local users who came by it end, and where its people are others from
-    /// now on (`people_go`) the links with them. The caller holds what `Identities::change` gives.
-    pub(super) async fn end_links_of(
-        &self,
-        caller: &Caller,
-        connector: &str,
-        people_go: bool,
-        why: &str,
-        now: OffsetDateTime,
-    ) -> Result<(), Status> {
-        let of = |user: &UserRecord| user.link.as_ref().is_some_and(|link| link.connector == connector);
-        for user in self.identities.users(of) {
-            let stored = self.store.get::<UserRecord>(user.name.as_str(), now).await.map_err(failed)?;
-            let Some(stored) = stored.filter(|stored| of(&stored.value)) else { continue };
-            match stored.value.link.clone().filter(|_| people_go) {
-                Some(link) => {
-                    self.unlink(caller, &stored, &link, why, now).await?;
-                }
-                None => {
-                    let name = &stored.value.name;
-                    let ended = self.logins.end_linked(caller, name, why, now).await?;
-                    self.store.backend().transact_urgent(ended.steps, now).await.map_err(failed)?;
-                    self.policy.refresh_after("lock").await?;
-                    self.journal.record_urgent(ended.events).await?;
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 /// The step that fails where a user was changed since they were read.
 fn unchanged(user: &Stored<UserRecord>) -> Op {
     Op::Check { key: format!("{}/{}", UserRecord::KIND, user.value.name), revision: user.revision }
-}
-
-fn told(caller: &Caller, code: Code, name: &UserName, link: &Origin) -> Event {
-    let event = caller.event(code).message(format!("user/{name}")).field("name", name.to_string());
-    with_origin(event, &link.connector, &link.issuer, &link.subject)
 }

@@ -192,19 +192,20 @@ impl SsoPages {
             Err(failure) => return Err(self.refused(browser, stored, &name, failure, now).await?),
         };
         let admitted = self.connectors.admit(&browser.caller, connector, &said, now).await;
-        let (Admitted { user, origin, linked, second_factor, said: ruled }, verdict) = match admitted {
-            Ok(admitted) => admitted,
-            Err(failure) => {
-                self.connectors.lapse(&browser.caller, &said, &failure, now).await?;
-                let event = with_origin(
-                    browser.event(Code::SsoRefused),
-                    &name,
-                    &said.identity.issuer,
-                    &said.identity.subject,
-                );
-                return Err(self.refused_with(event, browser, stored, &name, failure, now).await?);
-            }
-        };
+        let (Admitted { user, origin, linked, second_factor, said: ruled, until: vouched }, verdict) =
+            match admitted {
+                Ok(admitted) => admitted,
+                Err(failure) => {
+                    self.connectors.lapse(&browser.caller, &said, &failure, now).await?;
+                    let event = with_origin(
+                        browser.event(Code::SsoRefused),
+                        &name,
+                        &said.identity.issuer,
+                        &said.identity.subject,
+                    );
+                    return Err(self.refused_with(event, browser, stored, &name, failure, now).await?);
+                }
+            };
         let event = browser
             .event(Code::SsoLogin)
             .user(user.as_str())
@@ -230,7 +231,8 @@ impl SsoPages {
         if is_still != Some(&origin) {
             return Err(over());
         }
-        let means = Means { said: Some(ruled), ..Means::by(Way::SingleSignOn, second_factor) };
+        let means =
+            Means { said: Some(ruled), until: vouched, ..Means::by(Way::SingleSignOn, second_factor) };
         let who = (&record.value, record.revision);
         let until = stored.value.expires + GRANT_SLACK;
         let grant = self.connectors.grant_of(connector, &stored.name, &said, until, now)?;

@@ -37,6 +37,8 @@ pub(crate) struct Admitted {
     pub(crate) second_factor: bool,
     /// What the provider and the connector's SCIM client said, as login rules see it.
     pub(crate) said: Said,
+    /// Until when the provider has vouched for a local user; others end by themselves.
+    pub(crate) until: Option<OffsetDateTime>,
 }
 
 /// Whose a login would be.
@@ -260,7 +262,7 @@ impl Connectors {
         }
         let said = claims.ruled(connector, None);
         let second_factor = verdict.second_factor;
-        Ok((Admitted { user: name, origin, linked: false, second_factor, said }, verdict))
+        Ok((Admitted { user: name, origin, linked: false, second_factor, said, until: None }, verdict))
     }
 }
 

@@ -48,11 +48,7 @@ impl Claims {
 
     /// By which connector the person came, and what was said.
     pub(super) fn ruled(&self, connector: &Connector, unasked: Option<&str>) -> Said {
-        Said {
-            connector: connector.name.to_string(),
-            claims: self.for_rules(connector, unasked),
-            until: None,
-        }
+        Said { connector: connector.name.to_string(), claims: self.for_rules(connector, unasked) }
     }
 }
 
@@ -101,11 +97,7 @@ impl Connectors {
             _ => status,
         })?;
         if claims_json.is_empty() {
-            return Ok(Some(Said {
-                connector: name.to_string(),
-                claims: LoginClaims::unknown(),
-                until: None,
-            }));
+            return Ok(Some(Said { connector: name.to_string(), claims: LoginClaims::unknown() }));
         }
         let claims = described_claims(claims_json)?;
         Ok(Some(claims.ruled(remote.connector(), None)))

@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use sallyport_access::{ClusterName, HostId, Kind, SessionFactor, SessionTarget};
+use sallyport_access::{HostId, Kind, SessionFactor, SessionTarget};
 use sallyport_ca::keys::{SshKeyPair, TlsKey};
 use sallyport_sal::{Suite, hash};
 use sallyport_wire::v1;
@@ -14,24 +14,10 @@ use crate::authority::challenges::bounds::MOST_OF_PLACE;
 use crate::authority::challenges::pages::Browser;
 use crate::authority::challenges::records::{AllowedBy, LIFETIME, NamedTarget, Redirect};
 use crate::authority::factors::names::FactorName;
-use crate::config::AuthSection;
 use crate::dialling::PeerInfo;
 
 async fn open(directory: &Path) -> Authority {
-    let section = AuthSection::default();
-    let config = AuthConfig {
-        cluster: ClusterName::new("test.example").unwrap(),
-        data_dir: directory.to_owned(),
-        second_factor: crate::config::SecondFactor::Optional,
-        public_addr: String::new(),
-        suite: None,
-        ca_keys: section.ca_keys,
-        lifetimes: section.lifetimes,
-        audit: section.audit,
-        authentication: section.authentication,
-        answer_patience: section.answer_patience,
-        require_fips: false,
-    };
+    let config = AuthConfig::of_tests(directory.to_owned());
     Authority::open(config, OffsetDateTime::now_utc()).await.unwrap()
 }
 

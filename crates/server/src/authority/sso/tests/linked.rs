@@ -135,7 +135,7 @@ async fn a_linked_user_comes_as_that_person_alone_and_stays_what_they_are_here()
         let (admitted, _) = site.log_in().await.unwrap();
         assert_eq!((admitted.user.as_str(), admitted.linked), ("bob", true), "{called}");
         assert!(!admitted.second_factor);
-        let left = admitted.said.until.expect("certificates by it live for ever") - now();
+        let left = admitted.until.expect("certificates by it live for ever") - now();
         assert!(left <= time::Duration::hours(12), "{left}");
     }
     let after = site.record("bob").await;

@@ -24,7 +24,6 @@ use super::provider::Remote;
 use crate::authority::caller::{Caller, NOWHERE};
 use crate::authority::storage::Write;
 use crate::authority::{AuthConfig, Authority};
-use crate::config::AuthSection;
 use crate::dialling::PeerInfo;
 
 const CALLER: Caller = Caller::Anonymous { from: PeerInfo::direct(NOWHERE) };
@@ -65,19 +64,9 @@ impl Site {
 
     async fn empty() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let section = AuthSection::default();
         let config = AuthConfig {
-            cluster: sallyport_access::ClusterName::new("test.example").unwrap(),
-            data_dir: directory.path().join("data"),
-            second_factor: crate::config::SecondFactor::Optional,
             public_addr: "proxy.example.com:443".to_owned(),
-            suite: None,
-            ca_keys: section.ca_keys,
-            lifetimes: section.lifetimes,
-            audit: section.audit,
-            authentication: section.authentication,
-            answer_patience: section.answer_patience,
-            require_fips: false,
+            ..AuthConfig::of_tests(directory.path().join("data"))
         };
         let authority = Authority::open(config, now()).await.unwrap();
         Self { directory, authority, idp: Idp::plain().await }

@@ -90,7 +90,7 @@ async fn a_login_is_asked_about_at_the_interval_by_the_newest_token_and_not_betw
     let shown: Vec<String> = (1..=3).map(|number| format!("refresh-{number}-of-the-provider")).collect();
     assert_eq!(asked, shown, "each of them once");
     assert!(!site.login_ended(id));
-    // Whoever reads the state reads none of them.
+    // A thief who reads the state reads none of them.
     let stored = site.authority.services.store.get::<GrantRecord>(&id.to_string(), now()).await.unwrap();
     let bytes = data_encoding::BASE64.decode(stored.unwrap().value.sealed.as_bytes()).unwrap();
     assert!(!bytes.windows(8).any(|part| part == b"refresh-"));
