@@ -43,6 +43,7 @@ mod role_yaml;
 mod scim;
 mod sftp_client;
 mod sftp_observer;
+mod ssh;
 mod ssh_certificate;
 mod ssh_client;
 mod ssh_host_key;

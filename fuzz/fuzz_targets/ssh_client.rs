@@ -7,137 +7,54 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use sallyport_ca::keys::{ssh_public_key, ssh_signature};
-use sallyport_sal::algorithm::{AeadAlgorithm, DhGroup, HashAlgorithm};
-use sallyport_sal::provider::AeadKey;
-use sallyport_sal::{HybridKeyExchange, KeyAlgorithm, MemoryKey, Primitive, Signer, hash, selection};
+use sallyport_sal::{HybridKeyExchange, KeyAlgorithm, MemoryKey, Signer};
 use sallyport_ssh::client::{Program, SessionRequest, Terminal, WindowSize};
 use sallyport_ssh::pipelined::{Asked, Breach, Event, Limits, Login, Machine, Opening};
 
+use super::ssh::number::{
+    CHANNEL_OPEN, CHANNEL_OPEN_CONFIRMATION, CHANNEL_REQUEST, DISCONNECT, ECDH_INIT, ECDH_REPLY,
+    GLOBAL_REQUEST, KEXINIT, NEWKEYS, SERVICE_ACCEPT, USERAUTH_BANNER, USERAUTH_FAILURE, USERAUTH_SUCCESS,
+};
+use super::ssh::{Exchanged, Keyed, Packets, Said, Script, begin, proposal, string, string_at};
+
 const OURS: &str = "SSH-2.0-fuzz";
-const CIPHER: AeadAlgorithm = AeadAlgorithm::Aes256Gcm;
-const TAG_BYTES: usize = 16;
+/// The number of the one channel.
+const CHANNEL: &[[u8; 4]] = &[[0; 4]];
 /// Bytes that the client may answer to one message: lists of algorithms, a login and a session's requests fit.
 const LONGEST_ANSWER_BYTES: usize = 256 * 1024;
 
-/// RFC 4250 §4.1.2.
-const DISCONNECT: u8 = 1;
-const SERVICE_ACCEPT: u8 = 6;
-const KEXINIT: u8 = 20;
-const NEWKEYS: u8 = 21;
-const ECDH_INIT: u8 = 30;
-const ECDH_REPLY: u8 = 31;
-const USERAUTH_FAILURE: u8 = 51;
-const USERAUTH_SUCCESS: u8 = 52;
-const USERAUTH_BANNER: u8 = 53;
-const GLOBAL_REQUEST: u8 = 80;
-const CHANNEL_OPEN: u8 = 90;
-const CHANNEL_OPEN_CONFIRMATION: u8 = 91;
-const CHANNEL_OPEN_FAILURE: u8 = 92;
-const CHANNEL_WINDOW_ADJUST: u8 = 93;
-const CHANNEL_DATA: u8 = 94;
-const CHANNEL_EXTENDED_DATA: u8 = 95;
-const CHANNEL_EOF: u8 = 96;
-const CHANNEL_CLOSE: u8 = 97;
-const CHANNEL_REQUEST: u8 = 98;
-const CHANNEL_SUCCESS: u8 = 99;
-const CHANNEL_FAILURE: u8 = 100;
-
 static KEY: LazyLock<MemoryKey> = LazyLock::new(|| MemoryKey::generate(KeyAlgorithm::Ed25519).unwrap());
 
-/// What is left of the input; zeros behind its end.
-struct Script<'a>(&'a [u8]);
-
-impl Script<'_> {
-    fn bytes(&mut self, most: usize) -> Vec<u8> {
-        let (taken, rest) = self.0.split_at(most.min(self.0.len()));
-        self.0 = rest;
-        taken.to_vec()
-    }
-
-    fn byte(&mut self) -> u8 {
-        self.bytes(1).first().copied().unwrap_or_default()
-    }
-
-    fn string(&mut self) -> Vec<u8> {
-        let length = usize::from(self.byte());
-        string(&self.bytes(length))
-    }
-
-    /// Mostly the channel's number.
-    fn channel(&mut self) -> [u8; 4] {
-        match self.byte() {
-            0..=239 => [0; 4],
-            other => [other, 0, 0, other - 239],
+/// A message that servers say, of parts that they may not.
+fn message(script: &mut Script<'_>, how: u8) -> Vec<u8> {
+    let kinds: [&[u8]; 5] =
+        [b"session", b"x11", b"auth-agent@openssh.com", b"forwarded-tcpip", b"tun@openssh.com"];
+    match how % 20 {
+        how @ 0..=7 => script.on_channel(how, CHANNEL),
+        8 => {
+            let kind = string(kinds[usize::from(script.byte()) % kinds.len()]);
+            let (sender, window, most) = (script.number(), script.number(), script.number());
+            [&[CHANNEL_OPEN][..], &kind, &sender, &window, &most, &script.string(), &script.number()].concat()
         }
-    }
-
-    fn number(&mut self) -> [u8; 4] {
-        match self.byte() {
-            255 => [255; 4],
-            other => (u32::from(other) << (other & 15)).to_be_bytes(),
+        9 => script.on_channel(9, CHANNEL),
+        10 => script.on_channel(10, CHANNEL),
+        11 => {
+            let (channel, status) = (script.channel(CHANNEL), script.number());
+            [&[CHANNEL_REQUEST][..], &channel, &string(b"exit-status"), &[script.byte()], &status].concat()
         }
-    }
-
-    /// A message that servers say, of parts that they may not.
-    fn message(&mut self, how: u8) -> Vec<u8> {
-        let kinds: [&[u8]; 5] =
-            [b"session", b"x11", b"auth-agent@openssh.com", b"forwarded-tcpip", b"tun@openssh.com"];
-        match how % 20 {
-            0 => [&[CHANNEL_DATA][..], &self.channel(), &self.string()].concat(),
-            1 => {
-                let length = usize::from(self.byte()) << 8;
-                [&[CHANNEL_DATA][..], &self.channel(), &string(&vec![b'x'; length])].concat()
-            }
-            2 => [&[CHANNEL_EXTENDED_DATA][..], &self.channel(), &self.number(), &self.string()].concat(),
-            3 => [&[CHANNEL_WINDOW_ADJUST][..], &self.channel(), &self.number()].concat(),
-            4 => [&[CHANNEL_EOF][..], &self.channel()].concat(),
-            5 => [&[CHANNEL_CLOSE][..], &self.channel()].concat(),
-            6 => [&[CHANNEL_SUCCESS][..], &self.channel()].concat(),
-            7 => [&[CHANNEL_FAILURE][..], &self.channel()].concat(),
-            8 => {
-                let kind = string(kinds[usize::from(self.byte()) % kinds.len()]);
-                let (sender, window, most) = (self.number(), self.number(), self.number());
-                [&[CHANNEL_OPEN][..], &kind, &sender, &window, &most, &self.string(), &self.number()].concat()
-            }
-            9 => {
-                let (channel, sender) = (self.channel(), self.number());
-                [&[CHANNEL_OPEN_CONFIRMATION][..], &channel, &sender, &self.number(), &self.number()].concat()
-            }
-            10 => [&[CHANNEL_OPEN_FAILURE][..], &self.channel(), &self.number(), &self.string()].concat(),
-            11 => {
-                let (channel, status) = (self.channel(), self.number());
-                [&[CHANNEL_REQUEST][..], &channel, &string(b"exit-status"), &[self.byte()], &status].concat()
-            }
-            12 => {
-                let (channel, name) = (self.channel(), self.string());
-                let (kind, flags) = (string(b"exit-signal"), self.byte());
-                [&[CHANNEL_REQUEST][..], &channel, &kind, &[flags & 1], &name, &[flags & 2], &self.string()]
-                    .concat()
-            }
-            13 => [&[CHANNEL_REQUEST][..], &self.channel(), &self.string(), &[self.byte()]].concat(),
-            14 => [&[GLOBAL_REQUEST][..], &self.string(), &[self.byte()]].concat(),
-            15 => [&[USERAUTH_BANNER][..], &self.string()].concat(),
-            16 => [&[USERAUTH_FAILURE][..], &self.string(), &[self.byte()]].concat(),
-            17 => [&[DISCONNECT][..], &self.number(), &self.string()].concat(),
-            18 => vec![USERAUTH_SUCCESS],
-            _ => [&[SERVICE_ACCEPT][..], &self.string()].concat(),
+        12 => {
+            let (channel, name) = (script.channel(CHANNEL), script.string());
+            let (kind, flags) = (string(b"exit-signal"), script.byte());
+            [&[CHANNEL_REQUEST][..], &channel, &kind, &[flags & 1], &name, &[flags & 2], &script.string()]
+                .concat()
         }
-    }
-}
-
-fn string(bytes: &[u8]) -> Vec<u8> {
-    [&u32::try_from(bytes.len()).unwrap().to_be_bytes()[..], bytes].concat()
-}
-
-/// One direction's key, and the nonce of its next packet (RFC 5647 §7.1).
-struct Keyed(Box<dyn AeadKey>, [u8; 12]);
-
-impl Keyed {
-    fn nonce(&mut self) -> [u8; 12] {
-        let nonce = self.1;
-        let (_, counter) = self.1.split_last_chunk_mut::<8>().unwrap();
-        *counter = (u64::from_be_bytes(*counter).wrapping_add(1)).to_be_bytes();
-        nonce
+        13 => script.on_channel(8, CHANNEL),
+        14 => [&[GLOBAL_REQUEST][..], &script.string(), &[script.byte()]].concat(),
+        15 => [&[USERAUTH_BANNER][..], &script.string()].concat(),
+        16 => [&[USERAUTH_FAILURE][..], &script.string(), &[script.byte()]].concat(),
+        17 => [&[DISCONNECT][..], &script.number(), &script.string()].concat(),
+        18 => vec![USERAUTH_SUCCESS],
+        _ => [&[SERVICE_ACCEPT][..], &script.string()].concat(),
     }
 }
 
@@ -146,13 +63,8 @@ struct Server {
     greeting: &'static str,
     strict: bool,
     forges: bool,
-    sending: Option<Keyed>,
-    receiving: Option<Keyed>,
+    packets: Packets,
     next: Option<Keyed>,
-    heard: Vec<u8>,
-    out: Vec<u8>,
-    /// The client's first line.
-    theirs: Option<Vec<u8>>,
     our_proposal: Vec<u8>,
     their_proposal: Vec<u8>,
     proposing: bool,
@@ -166,88 +78,29 @@ impl Server {
             greeting,
             strict: flags & 2 == 0,
             forges: flags & 0xf0 == 0xf0,
-            sending: None,
-            receiving: None,
+            packets: Packets::greet(greeting),
             next: None,
-            heard: Vec::new(),
-            out: Vec::new(),
-            theirs: None,
             our_proposal: Vec::new(),
             their_proposal: Vec::new(),
             proposing: false,
             session: None,
         };
-        server.out.extend_from_slice(greeting.as_bytes());
-        server.out.extend_from_slice(b"\r\n");
         server.propose();
         server
     }
 
     fn propose(&mut self) {
-        let kex =
-            if self.strict { "curve25519-sha256,kex-strict-s-v00@openssh.com" } else { "curve25519-sha256" };
-        let lists = [
-            kex,
-            "ssh-ed25519",
-            CIPHER.ssh_name(),
-            CIPHER.ssh_name(),
-            "none",
-            "none",
-            "none",
-            "none",
-            "",
-            "",
-        ];
-        let lists = lists.map(|list| string(list.as_bytes())).concat();
-        self.our_proposal = [&[KEXINIT][..], &[7; 16], &lists, &[0; 5]].concat();
+        let strict = "curve25519-sha256,kex-strict-s-v00@openssh.com";
+        let methods = if self.strict { strict } else { "curve25519-sha256" };
+        self.our_proposal = proposal(methods, "ssh-ed25519");
         self.proposing = true;
-        let proposal = self.our_proposal.clone();
-        self.say(&proposal);
-    }
-
-    /// Puts a message into a packet.
-    fn say(&mut self, payload: &[u8]) {
-        let (block, ahead) = if self.sending.is_some() { (16, 0) } else { (8, 4) };
-        let mut padding = block - (ahead + 1 + payload.len()) % block;
-        if padding < 4 {
-            padding += block;
-        }
-        let head = u32::try_from(1 + payload.len() + padding).unwrap().to_be_bytes();
-        let mut body = [&[u8::try_from(padding).unwrap()], payload, &vec![0; padding]].concat();
-        self.out.extend_from_slice(&head);
-        let tag = self.sending.as_mut().map(|keyed| {
-            let nonce = keyed.nonce();
-            keyed.0.seal(&nonce, &head, &mut body).unwrap()
-        });
-        self.out.extend_from_slice(&body);
-        self.out.extend(tag.iter().flatten());
+        self.packets.say(&self.our_proposal);
     }
 
     fn hear(&mut self, bytes: &[u8]) {
-        self.heard.extend_from_slice(bytes);
-        if self.theirs.is_none() {
-            let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') else { return };
-            let line: Vec<u8> = self.heard.drain(..=end).collect();
-            self.theirs = Some(line.trim_ascii_end().to_vec());
-        }
-        while let Some(head) = self.heard.first_chunk::<4>().copied() {
-            let length = u32::from_be_bytes(head) as usize;
-            let tag = if self.receiving.is_some() { TAG_BYTES } else { 0 };
-            if self.heard.len() < 4 + length + tag {
-                return;
-            }
-            let packet: Vec<u8> = self.heard.drain(..4 + length + tag).skip(4).collect();
-            let (body, tag) = packet.split_at(length);
-            let mut body = body.to_vec();
-            if let Some(keyed) = &mut self.receiving {
-                let nonce = keyed.nonce();
-                keyed
-                    .0
-                    .open(&nonce, &head, &mut body, tag.first_chunk().unwrap())
-                    .expect("the client's own packet");
-            }
-            let end = length - usize::from(body[0]);
-            self.take(&body[1..end]);
+        self.packets.hear(bytes);
+        while let Some(payload) = self.packets.next() {
+            self.take(&payload);
         }
     }
 
@@ -259,54 +112,36 @@ impl Server {
                 }
                 self.their_proposal = payload.to_vec();
             }
-            ECDH_INIT => self.reply(&payload[5..]),
-            NEWKEYS => self.receiving = self.next.take(),
+            ECDH_INIT => self.reply(string_at(payload, 1)),
+            NEWKEYS => self.packets.receiving = self.next.take(),
             _ => {}
         }
     }
 
-    /// The other end of curve25519-sha256 (RFC 8731).
     fn reply(&mut self, theirs: &[u8]) {
-        let side = selection::global()
-            .run(Primitive::Agree(DhGroup::X25519), |provider| provider.start_agreement(DhGroup::X25519))
-            .unwrap();
+        let side = begin();
         let ours = side.share().to_vec();
-        let secret = side.finish(theirs).unwrap();
-        let bytes = secret.as_bytes();
-        let bytes = &bytes[bytes.iter().take_while(|byte| **byte == 0).count()..];
-        let sign: &[u8] = if bytes[0] & 0x80 != 0 { &[0] } else { &[] };
-        let number = string(&[sign, bytes].concat());
         let host_key =
             ssh_key::PublicKey::from(ssh_public_key(&KEY.public_key()).unwrap()).to_bytes().unwrap();
-        let parts: [&[u8]; 7] = [
-            self.theirs.as_deref().unwrap(),
-            self.greeting.as_bytes(),
-            &self.their_proposal,
-            &self.our_proposal,
-            &host_key,
-            theirs,
-            &ours,
-        ];
-        let digest = hash::sha256(&[parts.map(string).concat(), number.clone()].concat());
-        let signed = if self.forges { [0; 32] } else { digest };
-        let signature = ssh_signature(&*KEY, &signed).unwrap();
-        self.say(&[&[ECDH_REPLY][..], &string(&host_key), &string(&ours), &string(&signature)].concat());
-        let session = *self.session.get_or_insert(digest);
-        let keyed = |nonce: u8, key: u8| {
-            let derived = |letter: u8| {
-                let mut out = [0; 32];
-                let parts: [&[u8]; 4] = [&number, &digest, &[letter], &session];
-                hash::digest(HashAlgorithm::Sha256, &parts, &mut out);
-                out
-            };
-            let key = selection::global()
-                .run(Primitive::Aead(CIPHER), |provider| provider.aead(CIPHER, &derived(key)))
-                .unwrap();
-            Keyed(key, derived(nonce)[..12].try_into().unwrap())
+        let said = Said {
+            client_line: self.packets.theirs.as_deref().unwrap(),
+            server_line: self.greeting.as_bytes(),
+            client_proposal: &self.their_proposal,
+            server_proposal: &self.our_proposal,
+            host_key: &host_key,
+            client_share: theirs,
+            server_share: &ours,
         };
-        self.say(&[NEWKEYS]);
-        self.sending = Some(keyed(b'B', b'D'));
-        self.next = Some(keyed(b'A', b'C'));
+        let exchanged = Exchanged::new(side, theirs, &said);
+        let signed = if self.forges { [0; 32] } else { exchanged.digest };
+        let signature = ssh_signature(&*KEY, &signed).unwrap();
+        let reply = [&[ECDH_REPLY][..], &string(&host_key), &string(&ours), &string(&signature)].concat();
+        self.packets.say(&reply);
+        let session = *self.session.get_or_insert(exchanged.digest);
+        self.packets.say(&[NEWKEYS]);
+        let (to_server, to_client) = exchanged.keys(&session);
+        self.packets.sending = Some(to_client);
+        self.next = Some(to_server);
         self.proposing = false;
     }
 }
@@ -385,10 +220,10 @@ fn settle(client: &mut Client, server: &mut Server) {
         let said = client.machine.output().split();
         assert!(said.len() <= LONGEST_ANSWER_BYTES, "{} bytes at once", said.len());
         server.hear(&said);
-        if server.out.is_empty() {
+        if server.packets.out.is_empty() {
             return;
         }
-        client.receive(&std::mem::take(&mut server.out));
+        client.receive(&std::mem::take(&mut server.packets.out));
     }
 }
 
@@ -399,9 +234,9 @@ fuzz_target!(|data: (u8, &[u8])| {
     assert_eq!((client.hosts, client.failed.is_some()), if server.forges { (0, true) } else { (1, false) });
     // Half of the inputs begin with an open session.
     if flags & 0x80 == 0 {
-        server.say(&[USERAUTH_SUCCESS]);
+        server.packets.say(&[USERAUTH_SUCCESS]);
         let window = 16_384_u32.to_be_bytes();
-        server.say(&[&[CHANNEL_OPEN_CONFIRMATION][..], &[0; 8], &window, &window].concat());
+        server.packets.say(&[&[CHANNEL_OPEN_CONFIRMATION][..], &[0; 8], &window, &window].concat());
         settle(&mut client, &mut server);
     }
     let mut script = Script(script);
@@ -414,16 +249,16 @@ fuzz_target!(|data: (u8, &[u8])| {
             249 => {
                 // Not under the key.
                 let length = usize::from(script.byte());
-                server.out.extend(script.bytes(length));
+                server.packets.out.extend(script.bytes(length));
             }
             how @ 220..=239 => {
                 let length = usize::from(how - 220) * 4;
                 let payload = script.bytes(length);
-                server.say(if payload.is_empty() { &[0] } else { &payload });
+                server.packets.say(if payload.is_empty() { &[0] } else { &payload });
             }
             how => {
-                let message = script.message(how);
-                server.say(&message);
+                let message = message(&mut script, how);
+                server.packets.say(&message);
             }
         }
         settle(&mut client, &mut server);

@@ -1,77 +1,29 @@
-//! The algorithms that clients of ours speak by the library, best first, and what servers of ours take. What servers speak is
-//! [`crate::transport`]'s.
+//! The algorithms that clients of ours speak by the library, best first, and what servers of ours take. Names are those of
+//! [`crate::transport`].
 
 use std::borrow::Cow;
 use std::time::Duration;
 
-use russh::keys::{Algorithm, EcdsaCurve, HashAlg};
+use russh::keys::Algorithm;
 use russh::{Limits, Preferred, cipher, kex, mac};
 use sallyport_sal::HybridKeyExchange;
 use sallyport_sal::selection;
 use ssh_key::public::KeyData;
 
-use crate::transport::proposal::Spoken;
+use crate::transport::proposal::{CERTIFICATE, Spoken, host_keys_in, user_signatures_in};
 use crate::{rsa_keys, transport};
-
-/// AES-GCM goes first: on machines with AES instructions it costs half of ChaCha20 a byte. There is no CBC, no
-/// plain CTR and no MAC that needs choosing, because every cipher here authenticates by itself.
-const CIPHERS: &[cipher::Name] = &[cipher::AES_128_GCM, cipher::AES_256_GCM, cipher::CHACHA20_POLY1305];
 
 /// None is used, since every cipher here authenticates by itself; but the list must not be empty for clients that look for a
 /// match all the same. They are those that authenticate what is encrypted (encrypt-then-MAC).
 const MACS: &[mac::Name] = &[mac::HMAC_SHA512_ETM, mac::HMAC_SHA256_ETM];
 
-/// Key types of hosts, as the authorities certify them, with the hash that RSA signs by (RFC 8332 §3): never SHA-1.
-const KEYS: &[Algorithm] = &[
-    Algorithm::Ed25519,
-    Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 },
-    Algorithm::Ecdsa { curve: EcdsaCurve::NistP384 },
-    Algorithm::Ecdsa { curve: EcdsaCurve::NistP521 },
-    Algorithm::Rsa { hash: Some(HashAlg::Sha512) },
-    Algorithm::Rsa { hash: Some(HashAlg::Sha256) },
-];
-
-/// Key exchange, best first, and the flags that share its list. Of the groups of old only the one of 4096 bits, for
-/// servers without elliptic curves.
-const KEX: &[kex::Name] = &[
-    kex::MLKEM768X25519_SHA256,
-    kex::CURVE25519,
-    kex::CURVE25519_PRE_RFC_8731,
-    // For peers in FIPS mode, which have nothing above.
-    kex::ECDH_SHA2_NISTP256,
-    kex::ECDH_SHA2_NISTP384,
-    kex::DH_G16_SHA512,
+/// The flags that share the list of key exchange methods.
+const FLAGS: &[kex::Name] = &[
     kex::EXTENSION_SUPPORT_AS_CLIENT,
     kex::EXTENSION_SUPPORT_AS_SERVER,
     kex::EXTENSION_OPENSSH_STRICT_KEX_AS_CLIENT,
     kex::EXTENSION_OPENSSH_STRICT_KEX_AS_SERVER,
 ];
-
-/// Key exchange where a cluster requires a hybrid one: the method that the library has, and the flags that share its
-/// list.
-const HYBRID_KEX: &[kex::Name] = &[
-    kex::MLKEM768X25519_SHA256,
-    kex::EXTENSION_SUPPORT_AS_CLIENT,
-    kex::EXTENSION_SUPPORT_AS_SERVER,
-    kex::EXTENSION_OPENSSH_STRICT_KEX_AS_CLIENT,
-    kex::EXTENSION_OPENSSH_STRICT_KEX_AS_SERVER,
-];
-
-/// In FIPS mode: what is approved. The library is not asked for any of it there: clients are by [`crate::transport`], too.
-const FIPS_KEX: &[kex::Name] = &[
-    kex::ECDH_SHA2_NISTP256,
-    kex::ECDH_SHA2_NISTP384,
-    kex::EXTENSION_SUPPORT_AS_CLIENT,
-    kex::EXTENSION_SUPPORT_AS_SERVER,
-    kex::EXTENSION_OPENSSH_STRICT_KEX_AS_CLIENT,
-    kex::EXTENSION_OPENSSH_STRICT_KEX_AS_SERVER,
-];
-const FIPS_CIPHERS: &[cipher::Name] = &[cipher::AES_128_GCM, cipher::AES_256_GCM];
-/// No Ed25519: no suite of that mode has it.
-const FIPS_KEYS: &[Algorithm] = match KEYS {
-    [_, rest @ ..] => rest,
-    [] => &[],
-};
 const LEAST_RSA_BITS: u32 = 2048;
 
 /// Why a server of ours does not take a key that a user offers, by itself or in a certificate; `None` where it takes it.
@@ -83,8 +35,7 @@ fn refused(key: &KeyData, algorithm: &Algorithm, fips: bool) -> Option<String> {
     if !fips {
         return None;
     }
-    // A security key signs on the curve of others.
-    let is_approved = FIPS_KEYS.contains(algorithm) || *algorithm == Algorithm::SkEcdsaSha2NistP256;
+    let is_approved = user_signatures_in(fips).any(|name| name == algorithm.as_str());
     let bits = key.rsa().map(|key| key.key_size());
     if is_approved && bits.is_none_or(|bits| bits >= LEAST_RSA_BITS) {
         return None;
@@ -97,37 +48,38 @@ fn refused(key: &KeyData, algorithm: &Algorithm, fips: bool) -> Option<String> {
     ))
 }
 
-/// What a client of ours offers. Certificates go first; plain keys stay in the list so that a host without a
-/// certificate is refused with words rather than with a failed negotiation.
+/// What a client of ours offers by the library: all that servers of ours speak. In FIPS mode no client asks the library for any of it.
 pub(crate) fn client(demand: HybridKeyExchange) -> Preferred {
     rsa_keys::register();
     offered(demand, selection::global().is_fips())
 }
 
 fn offered(demand: HybridKeyExchange, fips: bool) -> Preferred {
-    // Suites that demand a hybrid are refused in FIPS mode; where one comes all the same, there is nothing to agree on.
-    let kex = match (demand, fips) {
-        (HybridKeyExchange::Preferred, false) => KEX,
-        (HybridKeyExchange::Preferred, true) => FIPS_KEX,
-        (HybridKeyExchange::Required, false) => HYBRID_KEX,
-        (HybridKeyExchange::Required, true) => FIPS_KEX.get(2..).unwrap_or_default(),
-    };
-    let (cipher, key) = if fips { (FIPS_CIPHERS, FIPS_KEYS) } else { (CIPHERS, KEYS) };
+    let Spoken { methods, ciphers } = Spoken::server_in(demand, fips);
+    let kex = methods.iter().filter_map(|(name, _)| kex::Name::try_from(*name).ok());
+    let ciphers = ciphers.iter().filter_map(|cipher| cipher::Name::try_from(cipher.ssh_name()).ok());
+    let keys = host_key_types(fips);
     Preferred {
-        kex: Cow::Borrowed(kex),
-        cipher: Cow::Borrowed(cipher),
+        kex: kex.chain(FLAGS.iter().copied()).collect(),
+        cipher: ciphers.collect(),
         mac: Cow::Borrowed(MACS),
-        key: Cow::Borrowed(key),
-        host_key_certificates: Cow::Borrowed(key),
+        key: Cow::Owned(keys.clone()),
+        host_key_certificates: Cow::Owned(keys),
         ..Preferred::DEFAULT
     }
+}
+
+/// Key types of hosts, as the authorities certify them, with the hash that RSA signs by (RFC 8332 §3): never SHA-1.
+fn host_key_types(fips: bool) -> Vec<Algorithm> {
+    let plain = host_keys_in(fips).filter(|name| !name.ends_with(CERTIFICATE));
+    plain.filter_map(|name| Algorithm::new(name).ok()).collect()
 }
 
 /// What the library speaks inside [`crate::transport`]: nothing of cryptography.
 pub(crate) fn inside() -> Preferred {
     Preferred {
         kex: Cow::Borrowed(&[kex::NONE]),
-        key: Cow::Borrowed(KEYS),
+        key: Cow::Owned(host_key_types(false)),
         host_key_certificates: Cow::Borrowed(&[]),
         cipher: Cow::Borrowed(&[cipher::CLEAR]),
         mac: Cow::Borrowed(&[mac::NONE]),
@@ -207,6 +159,7 @@ pub(crate) const CHANNEL_PACKETS: usize = 64;
 
 #[cfg(test)]
 mod tests {
+    use russh::keys::{EcdsaCurve, HashAlg};
     use sallyport_sal::Suite;
 
     use super::*;
@@ -293,14 +246,26 @@ mod tests {
     }
 
     #[test]
-    fn fips_mode_offers_what_is_approved_and_nothing_else() {
-        let offered = |demand| offered(demand, true);
-        let preferred = offered(HybridKeyExchange::Preferred);
-        let methods: Vec<&str> = names(&preferred.kex).into_iter().filter(|name| !is_flag(name)).collect();
-        assert_eq!(methods, ["ecdh-sha2-nistp256", "ecdh-sha2-nistp384"]);
-        assert_eq!(names(&preferred.cipher), ["aes128-gcm@openssh.com", "aes256-gcm@openssh.com"]);
-        assert!(!preferred.key.contains(&Algorithm::Ed25519) && preferred.key.len() == KEYS.len() - 1);
-        let required = offered(HybridKeyExchange::Required);
-        assert!(names(&required.kex).into_iter().all(is_flag), "{:?}", names(&required.kex));
+    fn the_library_knows_every_name_that_clients_offer_by_it() {
+        for (demand, fips) in [
+            (HybridKeyExchange::Preferred, false),
+            (HybridKeyExchange::Required, false),
+            (HybridKeyExchange::Preferred, true),
+            (HybridKeyExchange::Required, true),
+        ] {
+            let (offered, spoken) = (offered(demand, fips), Spoken::server_in(demand, fips));
+            let methods: Vec<&str> = names(&offered.kex).into_iter().filter(|name| !is_flag(name)).collect();
+            assert_eq!(methods, spoken.methods.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+            assert_eq!(offered.kex.len(), methods.len() + FLAGS.len());
+            let ciphers: Vec<&str> = spoken.ciphers.iter().map(|cipher| cipher.ssh_name()).collect();
+            assert_eq!(names(&offered.cipher), ciphers);
+            // Ed25519 is not approved.
+            let keys: Vec<&str> = offered.key.iter().map(Algorithm::as_str).collect();
+            assert_eq!(
+                (keys.len(), keys.contains(&"ssh-ed25519")),
+                if fips { (5, false) } else { (6, true) }
+            );
+            assert_eq!(offered.host_key_certificates, offered.key);
+        }
     }
 }

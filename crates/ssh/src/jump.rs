@@ -12,6 +12,7 @@
 //! Keys are exchanged and users let in by [`crate::transport`], and the SSH library speaks inside. A client whose certificate is not
 //! believed is refused without words ("Permission denied (publickey)").
 
+mod bounds;
 mod connection;
 mod dial;
 mod entering;

@@ -70,7 +70,7 @@ impl Group16 {
     /// On success the share is from 2 to the prime less 2. The prime is a safe one, so that the secret is neither 0 nor 1 nor one of few.
     ///
     /// # Errors
-    /// [`SalError::BadPublicKey`] for any other share, and for one that is longer than the prime.
+    /// [`SalError::BadPublicKey`] where the other side's share is outside of that range, or longer than the prime.
     pub fn finish(self, theirs: &[u8]) -> Result<Zeroizing<[u8; SHARE_BYTES]>, SalError> {
         let refused = || SalError::BadPublicKey { reason: "the share is not in the group".to_owned() };
         let zeros = SHARE_BYTES.checked_sub(theirs.len()).ok_or_else(refused)?;

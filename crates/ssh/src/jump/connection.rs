@@ -14,8 +14,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, debug_span, info};
 
+use super::bounds::{Bounds, DRAINING};
 use super::dial::{Admits, Dial, JumpConfig, JumpError};
-use super::entering::{Bounds, DRAINING, Decides, Entering, enter};
+use super::entering::{Decides, Entering, enter};
 use super::factor::Factor;
 use super::known::Known;
 use crate::capabilities::{Heard, Sighting, Whose, hear_out};
@@ -134,12 +135,14 @@ async fn supervise<S: Stream + 'static>(
     shared: Arc<Shared>,
 ) -> Result<(), JumpError> {
     let config = settings.config.clone();
-    let draining = settings.draining.clone();
     let Settings { dial, admits, .. } = &settings;
     let decides = Decides { known: &shared.known, dial, admits, span: Span::current() };
     let factor = Factor::new(Arc::clone(dial), settings.client);
-    let bounds =
-        Bounds { patience: config.auth_timeout, idle: config.idle_timeout, draining: draining.clone() };
+    let bounds = Bounds {
+        patience: config.auth_timeout,
+        idle: config.idle_timeout,
+        draining: settings.draining.clone(),
+    };
     let entered = enter(Box::new(stream), &settings.terms, Entering { decides, factor }, &bounds).await?;
     let Some((stream, proven)) = entered else { return Ok(()) };
     let line = Line::new(stream, settings.cut.clone(), Arc::clone(&shared.gate));
@@ -153,35 +156,13 @@ async fn supervise<S: Stream + 'static>(
 
     let sent_away = Mutex::new(None);
     let watch = async {
-        let goodbye = |text: &str, reason: JumpError| {
-            let text = text.to_owned();
-            let handle = handle.clone();
-            let sent_away = &sent_away;
-            async move {
-                *sent_away.lock() = Some(reason);
-                let farewell = handle.disconnect(Disconnect::ByApplication, text, String::new());
-                let _ = tokio::time::timeout(std::time::Duration::from_secs(1), farewell).await;
-                // Time for the words to leave before the cut.
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-            }
-        };
-        loop {
-            let changed = shared.known.changed.notified();
-            if shared.channels.load(Ordering::Acquire) > 0 {
-                changed.await;
-            } else {
-                tokio::select! {
-                    () = changed => {}
-                    () = draining.cancelled() => {
-                        return goodbye(DRAINING, JumpError::Draining).await;
-                    }
-                    () = tokio::time::sleep(config.idle_timeout) => {
-                        let idle = JumpError::Idle(config.idle_timeout);
-                        return goodbye("the connection was not used", idle).await;
-                    }
-                }
-            }
-        }
+        let is_used = || shared.channels.load(Ordering::Acquire) > 0;
+        let (words, reason) = bounds.run_out(&shared.known, is_used, "the connection was not used").await;
+        *sent_away.lock() = Some(reason);
+        let farewell = handle.disconnect(Disconnect::ByApplication, words.to_owned(), String::new());
+        let _ = tokio::time::timeout(std::time::Duration::from_secs(1), farewell).await;
+        // Time for the words to leave before the cut.
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     };
     let ended = tokio::select! {
         ended = &mut session => ended,

@@ -1,16 +1,14 @@
 //! Whom the plain SSH face lets in, and the way in by [`crate::transport`].
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use ssh_key::public::KeyData;
 use ssh_key::{Algorithm, Certificate};
 use time::OffsetDateTime;
-use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
 use tracing::{Span, debug, info, warn};
 
+use super::bounds::Bounds;
 use super::dial::{Admits, Dial, JumpError, Refusal};
 use super::factor::Factor;
 use super::known::Known;
@@ -20,19 +18,6 @@ use crate::capabilities::{self, Sighting, Whose};
 use crate::transport::accept::{Authenticator, Farewell, NotIn, Proven, Terms, Verdict, accept};
 use crate::transport::clear::ClearStream;
 use crate::transport::server::{Offer, Typed};
-
-/// What a client reads that comes while the proxy shuts down.
-pub(super) const DRAINING: &str = "the proxy is shutting down; try again in a moment";
-
-/// How long a client may take to get in, and when it is sent away all the same.
-pub(super) struct Bounds {
-    /// From the first byte to a proven identity.
-    pub(super) patience: Duration,
-    /// From there to the answers to what it is asked besides, as long as a connection may stand unused.
-    pub(super) idle: Duration,
-    /// No new client is let in any more.
-    pub(super) draining: CancellationToken,
-}
 
 /// Exchanges keys and lets the client in by [`crate::transport`], or tells it why not. None where the client leaves before it is in, which
 /// is no fault of either side.
@@ -45,29 +30,14 @@ pub(super) async fn enter(
     let known = entering.decides.known;
     let farewell = Farewell::default();
     let mut accepting = std::pin::pin!(accept(stream, terms, &mut entering, &farewell));
-    let mut deadline = Instant::now() + bounds.patience;
-    let (words, error) = loop {
-        let is_known = known.identity.get().is_some();
-        let changed = known.changed.notified();
-        tokio::select! {
-            entered = &mut accepting => return match entered {
-                Ok(entered) => Ok(Some(entered)),
-                Err(NotIn::Left(_)) => Ok(None),
-                Err(NotIn::Away(why)) => Err(JumpError::SentAway(Refusal::new(why))),
-                Err(other) => Err(JumpError::Transport(other)),
-            },
-            // A person may take longer to answer than a program to prove a key.
-            () = changed, if !is_known => {
-                if known.identity.get().is_some() {
-                    deadline = Instant::now() + bounds.idle;
-                }
-            }
-            () = bounds.draining.cancelled(), if is_known => break (DRAINING, JumpError::Draining),
-            () = sleep_until(deadline) => break match is_known {
-                true => ("no second factor was proven in time", JumpError::Idle(bounds.idle)),
-                false => ("no certificate was presented in time", JumpError::AuthTimeout(bounds.patience)),
-            },
-        }
+    let (words, error) = tokio::select! {
+        entered = &mut accepting => return match entered {
+            Ok(entered) => Ok(Some(entered)),
+            Err(NotIn::Left(_)) => Ok(None),
+            Err(NotIn::Away(why)) => Err(JumpError::SentAway(Refusal::new(why))),
+            Err(other) => Err(JumpError::Transport(other)),
+        },
+        over = bounds.run_out(known, || false, "no second factor was proven in time") => over,
     };
     farewell.say(words);
     // Ends by itself once the words are out, or have had their time.

@@ -14,7 +14,7 @@ const PROMPT: &str = "One-time code, or Enter when it is proven at the page: ";
 /// Of a code that is typed, in bytes.
 const LONGEST_CODE: usize = 64;
 
-/// Answers of one client: whoever has typed so many has to connect anew, so that no client keeps the authority busy.
+/// Answers of one client: a user who has typed so many has to connect anew, so that no client keeps the authority busy.
 const MOST_ROUNDS: u8 = 5;
 
 /// What one client is asked. Nothing is decided by it: who may go where is asked when it opens a channel.

@@ -24,7 +24,7 @@ const BLOCK_BYTES: usize = 8 * 1024;
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// That a client of this process has authenticated, and as which account. [`accept`] makes these and nothing else does: a handler of
-/// the SSH library that holds one speaks with a client that is in, and one that holds none lets no client in without a proof.
+/// the SSH library that holds such a value speaks with a client that is in; without it, a handler lets no client in without a proof.
 pub(crate) struct Proven {
     user: String,
 }
@@ -45,13 +45,13 @@ impl fmt::Debug for Proven {
 /// A decision about a client.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// It is let in.
+    /// The server lets the client in.
     In,
-    /// It is not; it may have another key yet.
+    /// The server refuses this proof; the client may have another key yet.
     Refused,
-    /// It is sent away, in these words.
+    /// The server sends the client away, in these words.
     Away(String),
-    /// It holds its key, and has to prove more: [`Authenticator::interactive`] asks for it.
+    /// The client holds its key, and has to prove more: [`Authenticator::interactive`] asks for it.
     GoOn,
     /// The user is asked this.
     Ask(Prompt),
@@ -96,16 +96,16 @@ pub(crate) trait Authenticator: Send {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotIn {
-    /// It did what SSH does not allow, or has nothing in common.
+    /// The client did what SSH does not allow, or has no algorithm in common with the server.
     #[error("the client {0}")]
     Breach(Breach),
     /// The stream failed.
     #[error("the stream failed: {0}")]
     Stream(#[from] io::Error),
-    /// It is gone, with these words or none.
+    /// The client left, with these words or none.
     #[error("the client left: {0}")]
     Left(String),
-    /// It was sent away.
+    /// The server sent the client away.
     #[error("the client was sent away: {0}")]
     Away(String),
 }

@@ -49,7 +49,7 @@ pub enum Breach {
     #[error("sent more than the window allows")]
     Window,
 
-    /// Another account than the one that the client has proven its key for (RFC 4252 §5).
+    /// A client that has proven its key asks for another account (RFC 4252 §5).
     #[error("asked for another account in the middle of its login")]
     Account,
 

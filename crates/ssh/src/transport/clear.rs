@@ -78,10 +78,9 @@ pub(crate) struct ClearStream {
     stream: BoxedStream,
     transport: Transport,
     peer: Peer,
-    /// What the peer says to the library before the connection begins.
+    /// What the library reads next: all that the peer says to it before the connection begins, and after that the head of a packet.
     told: BytesMut,
-    /// The packet that the library reads.
-    head: Bytes,
+    /// The rest of that packet.
     payload: Bytes,
     ahead: VecDeque<Bytes>,
     ahead_bytes: usize,
@@ -163,7 +162,6 @@ impl ClearStream {
             transport,
             peer,
             told,
-            head: Bytes::new(),
             payload: Bytes::new(),
             ahead: VecDeque::new(),
             ahead_bytes: 0,
@@ -319,11 +317,8 @@ impl ClearStream {
     fn present(&mut self, payload: Bytes) {
         // It never leaves this process, so that there is no padding.
         let length = u32::try_from(payload.len() + 1).unwrap_or(u32::MAX);
-        let mut head = [0; HEAD_BYTES];
-        for (to, from) in head.iter_mut().zip(length.to_be_bytes()) {
-            *to = from;
-        }
-        self.head = Bytes::copy_from_slice(&head);
+        self.told.extend_from_slice(&length.to_be_bytes());
+        self.told.extend_from_slice(&[0]);
         self.payload = payload;
     }
 
@@ -418,6 +413,13 @@ fn whole(bytes: &[u8]) -> Option<usize> {
     length(bytes).filter(|size| *size <= bytes.len() && *size > HEAD_BYTES)
 }
 
+/// Moves as much as there is room for, of bytes in one piece.
+fn hand_over(source: &mut impl Buf, buffer: &mut ReadBuf<'_>) {
+    let length = source.remaining().min(buffer.remaining());
+    buffer.put_slice(source.chunk().get(..length).unwrap_or_default());
+    source.advance(length);
+}
+
 impl AsyncRead for ClearStream {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -427,12 +429,8 @@ impl AsyncRead for ClearStream {
         let this = self.get_mut();
         let before = buffer.filled().len();
         loop {
-            for source in [&mut this.head, &mut this.payload] {
-                let part = source.split_to(source.len().min(buffer.remaining()));
-                buffer.put_slice(&part);
-            }
-            let part = this.told.len().min(buffer.remaining());
-            buffer.put_slice(&this.told.split_to(part));
+            hand_over(&mut this.told, buffer);
+            hand_over(&mut this.payload, buffer);
             if buffer.remaining() == 0 || buffer.filled().len() > before {
                 return Poll::Ready(Ok(()));
             }

@@ -137,7 +137,7 @@ fn number(magnitude: &[u8]) -> Vec<u8> {
 /// The number that the content of a `mpint` is.
 ///
 /// # Errors
-/// [`Breach::Share`] for one that is negative, longer than it has to be, or longer than any share.
+/// [`Breach::Share`] where the number is negative, written in more bytes than it needs, or longer than a share.
 fn magnitude(content: &[u8]) -> Result<&[u8], Breach> {
     let magnitude = match content {
         [0, rest @ ..] if rest.first().is_some_and(|byte| byte & 0x80 != 0) => rest,

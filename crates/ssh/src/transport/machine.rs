@@ -297,7 +297,7 @@ impl Transport {
         self.renew_when_worn()
     }
 
-    /// Answers the message that came last as one that is not known here (RFC 4253 §11.4).
+    /// Tells the peer that this side does not know the message that came last (RFC 4253 §11.4).
     ///
     /// # Errors
     /// As [`Transport::send`].

@@ -21,8 +21,8 @@ const STRICT_SERVER: &str = "kex-strict-s-v00@openssh.com";
 /// RFC 8308 §2.1.
 const EXTENSIONS: &str = "ext-info-c";
 
-/// As [`crate::algorithms`] has them for russh: certificates first. Plain keys stay in the list so that a host without
-/// a certificate is refused with words rather than with a failed negotiation.
+/// Certificates go first. Plain keys stay in the list so that a host without a certificate is refused with words rather than with a
+/// failed negotiation. RSA signs by a hash of RFC 8332 §3, never SHA-1.
 const HOST_KEYS: &[&str] = &[
     "ssh-ed25519-cert-v01@openssh.com",
     "ecdsa-sha2-nistp256-cert-v01@openssh.com",
@@ -43,7 +43,10 @@ const PLAIN_FROM: usize = 6;
 
 /// Those of [`HOST_KEYS`] that are taken: no Ed25519 in FIPS mode.
 pub(crate) fn host_keys() -> impl Iterator<Item = &'static str> {
-    let fips = selection::global().is_fips();
+    host_keys_in(selection::global().is_fips())
+}
+
+pub(crate) fn host_keys_in(fips: bool) -> impl Iterator<Item = &'static str> {
     HOST_KEYS.iter().copied().filter(move |name| !fips || !name.starts_with("ssh-ed25519"))
 }
 
@@ -150,7 +153,7 @@ impl Spoken {
     }
 
     /// In FIPS mode what is approved, of which no method is a hybrid.
-    fn server_in(demand: HybridKeyExchange, fips: bool) -> Self {
+    pub(crate) fn server_in(demand: HybridKeyExchange, fips: bool) -> Self {
         const APPROVED: &[(&str, Method)] = &[(P256, Method::P256), (P384, Method::P384)];
         const ALL: &[(&str, Method)] = &[
             (HYBRID, Method::Hybrid),
@@ -202,10 +205,14 @@ fn put_together(spoken: Spoken, keys: &[&str], flags: &[&str]) -> Result<Vec<u8>
 
 /// The algorithms by which servers of ours let users sign (RFC 8308 §3.1), best first.
 pub(crate) fn user_signatures() -> impl Iterator<Item = &'static str> {
+    user_signatures_in(selection::global().is_fips())
+}
+
+pub(crate) fn user_signatures_in(fips: bool) -> impl Iterator<Item = &'static str> {
     // A security key signs on a curve that is approved, or on Ed25519, which is not.
-    let unapproved = if selection::global().is_fips() { 1 } else { 0 };
+    let unapproved = if fips { 1 } else { 0 };
     let security_keys = SECURITY_KEYS.iter().copied().skip(unapproved);
-    host_keys().filter(|name| !name.ends_with(CERTIFICATE)).chain(security_keys)
+    host_keys_in(fips).filter(|name| !name.ends_with(CERTIFICATE)).chain(security_keys)
 }
 
 /// Names for a line of text; a peer may have thousands of them.

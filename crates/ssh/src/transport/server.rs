@@ -56,18 +56,18 @@ pub struct Offer {
 pub enum Question {
     /// The client wants to log in. [`Server::begin`] answers.
     Begins,
-    /// It wants in without a proof. [`Server::answer`] says whether it is.
+    /// The client wants to log in without a proof. [`Server::answer`] says whether it may.
     Unproven {
-        /// Whom it wants to log in as.
+        /// The account.
         user: String,
     },
-    /// It shows a key. Whether it may be tried; no signature was looked at.
+    /// The client shows a key. [`Server::answer`] says whether it may try the key; the server has looked at no signature.
     Offered(Box<Offer>),
-    /// It holds the key. Whether it is let in. [`Server::go_on`] says that it has to prove more.
+    /// The client holds the key. [`Server::answer`] says whether it may log in, [`Server::go_on`] that it has to prove more.
     Proven(Box<Offer>),
-    /// It has proven its key, and wants to be asked what it has to prove besides. [`Server::prompt`] asks.
+    /// The client has proven its key, and wants to be asked what it has to prove besides. [`Server::prompt`] asks.
     Interactive,
-    /// It has answered. Whether it is let in; or [`Server::prompt`] asks again.
+    /// The user has answered. [`Server::answer`] says whether the client may log in, or [`Server::prompt`] asks again.
     Typed(Typed),
 }
 

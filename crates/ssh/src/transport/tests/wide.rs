@@ -74,7 +74,7 @@ fn hears(mut both: Both, bytes: &[u8]) -> Result<Option<Question>, Breach> {
 fn under_chacha20_a_packet_is_whole_and_as_it_was_or_ends_the_connection() {
     let (both, bytes) = sealed();
     assert!(matches!(hears(both, &bytes), Ok(Some(Question::Begins))));
-    // Of one that is cut short, nothing is looked at.
+    // The server waits for the rest of a packet that is cut short.
     for cut in [1, 3, 4, 5, bytes.len() - 17, bytes.len() - 16, bytes.len() - 1] {
         let (both, bytes) = sealed();
         assert!(matches!(hears(both, &bytes[..cut]), Ok(None)), "{cut}");
@@ -91,7 +91,7 @@ fn under_chacha20_a_packet_is_whole_and_as_it_was_or_ends_the_connection() {
         bytes[at] ^= bit;
         assert!(matches!(hears(both, &bytes), Err(Breach::Length(_))), "{at}");
     }
-    // One that is shorter than it says: the tag is looked for where there is none.
+    // A packet that is shorter than its length says: the server looks for the tag where there is none.
     let (both, mut bytes) = sealed();
     bytes[3] ^= 8;
     bytes.extend_from_slice(&[0; 64]);
