@@ -37,6 +37,7 @@ mod openssh_servers;
 mod other_clients;
 mod outage;
 mod own_client;
+mod own_keys;
 mod pages;
 mod passkeys;
 mod people;

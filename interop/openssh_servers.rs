@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use crate::support::{
-    Cluster, Process, User, free_port, is_root, me, ok, refused, ssh, ssh_command, stderr, stdout, wait_for,
+    Cluster, Process, SshAgent, User, free_port, is_root, me, ok, refused, ssh, ssh_command, stderr, stdout,
+    wait_for,
 };
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_sallyport");
@@ -460,29 +461,6 @@ fn the_proxy_records_what_a_server_cannot() {
     assert!(stderr(&ended).contains("under review"), "{}", stderr(&ended));
 }
 
-/// OpenSSH's ssh-agent, ended when dropped.
-struct Agent {
-    process: std::process::Child,
-    socket: PathBuf,
-}
-
-impl Agent {
-    fn start(cluster: &Cluster) -> Self {
-        let socket = cluster.path("agent");
-        let process =
-            Command::new("ssh-agent").arg("-D").arg("-a").arg(&socket).stdout(Stdio::null()).spawn().unwrap();
-        wait_for("ssh-agent", || socket.exists().then_some(()));
-        Self { process, socket }
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 #[test]
 fn where_sshd_trusts_the_user_ca_alone_the_users_own_key_signs_and_the_proxy_records() {
     let cluster = Cluster::bare();
@@ -536,20 +514,34 @@ fn where_sshd_trusts_the_user_ca_alone_the_users_own_key_signs_and_the_proxy_rec
     cluster.wait_event("session.refused", |event| {
         event["node"] == "db-1" && event["message"].as_str().unwrap_or("").contains("brings no agent")
     });
-    let agent = Agent::start(&cluster);
-    let added = Command::new("ssh-add")
-        .args(["-q"])
-        .arg(profile.join("ssh_key"))
-        .env("SSH_AUTH_SOCK", &agent.socket)
-        .output()
-        .unwrap();
-    ok(added);
+    let agent = SshAgent::start(cluster.path("agent"));
+    agent.add(&profile.join("ssh_key"));
     let mut jumping = ssh_command(&jump);
     jumping
         .args(["-A", &support::target("db-1"), "echo jumped [$SSH_AUTH_SOCK]"])
         .env("SSH_AUTH_SOCK", &agent.socket);
     assert_eq!(stdout(&ok(jumping.output().unwrap())), "jumped []\n", "no role forwards the agent");
     cluster.wait_event("session.agent_signed", |event| event["fields"]["agent"] == "forwarded");
+
+    // A key of the user's own, which the agent holds without its certificate: by our client, by ProxyCommand, and with -J.
+    let key = cluster.path("id");
+    ok(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key).output().unwrap());
+    ok(bob.login(&["--ssh-key", key.to_str().unwrap()]));
+    let (config, jump) = (bob.ssh_config(&[]), bob.ssh_config(&["--jump"]));
+    let mut own = bob.command(&["ssh", &login("db-1"), "echo signed"]);
+    let (mut stock, mut jumping) = (ssh_command(&config), ssh_command(&jump));
+    stock.args([&support::target("db-1"), "echo signed"]);
+    jumping.args(["-A", &support::target("db-1"), "echo signed"]);
+    let added = SshAgent::start(cluster.path("own-agent"));
+    for command in [&mut own, &mut stock, &mut jumping] {
+        command.env("SALLYPORT_CONNECT", "off").env("SSH_AUTH_SOCK", &added.socket);
+    }
+    let said = refused(&own.output().unwrap(), 255);
+    assert!(said.contains("the agent does not hold it"), "{said}");
+    added.add(&key);
+    for command in [&mut own, &mut stock, &mut jumping] {
+        assert_eq!(stdout(&ok(command.output().unwrap())), "signed\n");
+    }
     let issued = cluster.events().into_iter().filter(|event| event["kind"] == "cert.issued");
     assert_eq!(
         issued.filter(|event| event["node"] == "db-1").count(),

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::own_keys::{keygen, type_of_own_key};
 use crate::support::{Browser, Cluster, User, me, ok, stderr, stdout, wait_for};
 
 /// A certificate authority that browsers are told to believe, and a page's certificate of it.
@@ -176,7 +177,10 @@ fn a_headless_login_wants_the_code_and_a_new_factor_a_proof() {
         proxy: cluster.proxy(),
         otp_uri: None,
     };
-    let mut login = shown.start(&bob, &["login", "--headless", "--user", "bob", "--ca-pin", &cluster.pin]);
+    let key = keygen(cluster.path("id"));
+    let own = ["--ssh-key", key.to_str().unwrap()];
+    let arguments = ["login", "--headless", "--user", "bob", "--ca-pin", &cluster.pin];
+    let mut login = shown.start(&bob, &[&arguments[..], &own].concat());
     let mut said = std::io::BufReader::new(login.stderr.take().unwrap());
     let (address, code) = page_and_code(&mut said);
     browser.go(&address);
@@ -188,6 +192,7 @@ fn a_headless_login_wants_the_code_and_a_new_factor_a_proof() {
     browser.press("Continue with a passkey");
     browser.reads("goes on by itself within a few seconds");
     ok(login.wait_with_output().unwrap());
+    assert_eq!(type_of_own_key(&bob), "ssh-ed25519");
     ok(bob.run(&["ls"]));
 
     // A passkey more: approved by the one there is, then made; a device that has one is told so.

@@ -13,6 +13,7 @@ use data_encoding::BASE64;
 use sallyport_testing::authenticator::Authenticator;
 use serde_json::{Value, json};
 
+use crate::own_keys::{keygen, type_of_own_key};
 use crate::passkeys::Page;
 use crate::support::{Cluster, PROGRAM, User, me, ok, refused, stderr, stdout, wait_for};
 
@@ -325,7 +326,10 @@ fn a_security_key_logs_in_at_the_terminal_without_a_browser() {
     key.is(|key| key.plugged_in = vec!["/dev/hidraw5", "/dev/hidraw7"]);
     let said = refused(&key.run(&alice, &[]), 2);
     assert!(said.contains("2 security keys") && said.contains("--security-key-device PATH"), "{said}");
-    ok(key.run(&alice, &["--security-key-device", "/dev/hidraw7"]));
+    let own = keygen(cluster.path("id"));
+    let own = ["--ssh-key", own.to_str().unwrap()];
+    ok(key.run(&alice, &[&["--security-key-device", "/dev/hidraw7"][..], &own].concat()));
+    assert_eq!(type_of_own_key(&alice), "ssh-ed25519");
     key.is(|key| assert_eq!(key.calls.last().unwrap().last().unwrap(), "/dev/hidraw7"));
     let said = refused(&key.run(&alice, &["--security-key-device", "/dev/hidraw9"]), 3);
     assert!(said.contains("/dev/hidraw9 cannot be opened"), "{said}");

@@ -16,7 +16,7 @@ use sallyport_wire::v1::fleet_client::FleetClient;
 
 use super::floods::{channel, tls};
 use crate::openssh_servers::{Sshd, recorded_at_the_proxy};
-use crate::support::{Cluster, me, ok, refused, ssh, ssh_command, stderr, stdout, target};
+use crate::support::{Cluster, SshAgent, me, ok, refused, ssh, ssh_command, stderr, stdout, target};
 
 #[test]
 fn a_name_that_resolves_to_the_dialling_machine_is_not_dialled() {
@@ -103,6 +103,24 @@ fn where_a_role_wants_the_users_word_only_their_own_programs_lead_to_a_recorded_
         assert_eq!(stdout(&ok(stock.unwrap())), "stock\n");
     }
     refused(&jumps(), 255);
+
+    // A key of the user's own gives the word by the agent that holds it. Without one, stock ssh signs and nothing gives the word.
+    let own = cluster.path("id");
+    ok(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&own).output().unwrap());
+    ok(bob.login(&["--ssh-key", own.to_str().unwrap()]));
+    let agent = SshAgent::start(cluster.path("agent"));
+    agent.add(&own);
+    let config = bob.ssh_config(&[]);
+    let mut stock = ssh_command(&config);
+    stock.args([&target("db-1"), "echo signed"]).env("SALLYPORT_CONNECT", "off");
+    let said = refused(&stock.output().unwrap(), 255);
+    assert!(!said.contains("signed"), "{said}");
+    let mut ours = bob.command(&["ssh", &format!("{}@db-1", me()), "echo signed"]);
+    ours.env("SALLYPORT_CONNECT", "off");
+    for command in [&mut stock, &mut ours] {
+        let output = command.env("SSH_AUTH_SOCK", &agent.socket).output();
+        assert_eq!(stdout(&ok(output.unwrap())), "signed\n");
+    }
     let whose = |event: &serde_json::Value| event["node"] == "db-1" && event["fields"]["word_of"] == "bob";
     cluster.wait_event("cert.issued", whose);
     let _ = bob.run(&["connect", "--stop"]);

@@ -54,15 +54,25 @@ impl WantedLogin<'_> {
     /// # Errors
     /// [`CaError::Sign`] or [`CaError::Keys`] when the key cannot sign.
     pub fn sign(&self, signer: &dyn Signer, now: OffsetDateTime) -> Result<LoginWord, CaError> {
+        let (word, message) = self.unsigned(now)?;
+        Ok(LoginWord { signature: ssh::signature(signer, &message)?, ..word })
+    }
+
+    /// A word without its signature, and what is to be signed: for a key that an agent holds.
+    ///
+    /// # Errors
+    /// [`CaError::Keys`] when there is no randomness.
+    pub fn unsigned(&self, now: OffsetDateTime) -> Result<(LoginWord, Vec<u8>), CaError> {
         let (at, nonce) = (now.unix_timestamp(), random::bytes::<LOGIN_WORD_NONCE_BYTES>()?.to_vec());
-        let signature = ssh::signature(signer, &self.message(at, &nonce))?;
-        Ok(LoginWord { at, nonce, signature })
+        let message = self.message(at, &nonce);
+        Ok((LoginWord { at, nonce, signature: Vec::new() }, message))
     }
 }
 
 impl Trust {
     /// Whose word it is that a login is wanted: checks the certificate, its key's signature over all of the word, and that it is of
-    /// now. That the word was not used before is for the caller to know.
+    /// now. That the word was not used before is for the caller to know. The key of a security key gives none: programs give their word
+    /// for each login by SSH, whether it is asked for or not, and a person would touch the key twice.
     ///
     /// # Errors
     /// [`CaError`] with the reason for a refusal.

@@ -25,6 +25,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> CliResult {
     // A line of ssh_config(5) has no way to write them, and what follows the end of a line is another setting.
     let given = [
         ("--login", args.login.clone().unwrap_or_default()),
+        ("--ssh-key of the login", stored.ssh_key_path().to_string_lossy().into_owned()),
         ("--home", stored.directory.to_string_lossy().into_owned()),
         ("--proxy", stored.profile.proxy.clone()),
         ("the path of this program", command.to_string_lossy().into_owned()),
@@ -39,9 +40,10 @@ pub(crate) fn run(global: &Global, args: &Args) -> CliResult {
     ui::raw(render(&stored, args, &command.to_string_lossy()).as_bytes())
 }
 
-/// ssh_config(5) takes an argument with spaces or quotes between double quotes, with `\"` and `\\` inside.
+/// ssh_config(5) takes an argument with spaces or quotes between double quotes, with `\"` and `\\` inside. In the name of a file `%` begins a
+/// token.
 fn quote(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%"))
 }
 
 /// A word of the shell that ProxyCommand is run by, with `%` doubled for ssh.
@@ -51,8 +53,9 @@ fn shell_word(text: &str) -> String {
     if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
-/// What ssh runs to reach a node. Where this process is in FIPS mode, it is, too.
-fn helper(command: &str, home: &str, proxy: &str, fips: bool) -> String {
+/// What ssh runs to reach a node. Where this process is in FIPS mode, it is, too. With a key of the user's own, SSH goes to the node itself, so
+/// that the key signs each connection: to the helper, which has the login's key of TLS, ssh proves nothing.
+fn helper(command: &str, home: &str, proxy: &str, fips: bool, own: bool) -> String {
     let mut words = Vec::new();
     if fips {
         // ssh has the shell `exec` the line, which takes no assignment.
@@ -61,7 +64,8 @@ fn helper(command: &str, home: &str, proxy: &str, fips: bool) -> String {
     words.extend([shell_word(command), "--home".to_owned(), shell_word(home)]);
     words.extend(["--proxy".to_owned(), shell_word(proxy)]);
     // A shell reads this line. ssh before 9.6 puts any name into it that a link or a repository may give.
-    format!("{} proxy ssh --native -- '%r@%h:%p'", words.join(" "))
+    let native = if own { "" } else { " --native" };
+    format!("{} proxy ssh{native} -- '%r@%h:%p'", words.join(" "))
 }
 
 fn render(stored: &Stored, args: &Args, command: &str) -> String {
@@ -92,7 +96,8 @@ fn render(stored: &Stored, args: &Args, command: &str) -> String {
         text.push_str(&format!("    ProxyJump {cluster}-proxy\n\n"));
     } else {
         let home = stored.directory.parent().unwrap_or(&stored.directory).to_string_lossy();
-        let helper = helper(command, &home, &profile.proxy, selection::global().is_fips());
+        let (fips, own) = (selection::global().is_fips(), profile.ssh_key.is_some());
+        let helper = helper(command, &home, &profile.proxy, fips, own);
         text.push_str(&format!("    ProxyCommand {helper}\n\n"));
     }
     // Under a name of its own: the same machine may well run an sshd that this must not shadow.
@@ -111,10 +116,15 @@ mod tests {
     #[test]
     fn the_helper_keeps_to_the_mode() {
         let line = "/usr/bin/sallyport --home /h --proxy p:443 proxy ssh --native -- '%r@%h:%p'";
-        assert_eq!(helper("/usr/bin/sallyport", "/h", "p:443", false), line);
+        assert_eq!(helper("/usr/bin/sallyport", "/h", "p:443", false, false), line);
         assert_eq!(
-            helper("/usr/bin/sallyport", "/h", "p:443", true),
+            helper("/usr/bin/sallyport", "/h", "p:443", true, false),
             format!("env SALLYPORT_CRYPTO=fips {line}")
+        );
+        assert_eq!(
+            helper("/usr/bin/sallyport", "/h", "p:443", false, true),
+            line.replace(" --native", ""),
+            "the user's own key is asked"
         );
     }
 
@@ -122,6 +132,6 @@ mod tests {
     fn words_survive_ssh_and_the_shell() {
         assert_eq!(shell_word("/usr/bin/sallyport"), "/usr/bin/sallyport");
         assert_eq!(shell_word("/home/a b/it's 100%"), "'/home/a b/it'\\''s 100%%'");
-        assert_eq!(quote("/a \"b\""), "\"/a \\\"b\\\"\"");
+        assert_eq!(quote("/a \"b\" 1%"), "\"/a \\\"b\\\" 1%%\"");
     }
 }

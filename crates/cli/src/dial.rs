@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use sallyport_ssh::client::{Connection, Credentials, Settings};
+use sallyport_ssh::client::{Connection, Settings};
 
-use crate::error::{CliError, CliResult, Context};
+use crate::error::{CliError, CliResult};
 use sallyport_client::profile::{Profiles, Stored};
-use sallyport_client::{connect, transport};
+use sallyport_client::{connect, ssh_credentials, transport};
 
 /// Makes connections as one user of one cluster, each with a connection to the proxy of its own.
 #[derive(Debug)]
@@ -31,9 +31,7 @@ impl Dialler {
     /// What the cluster or the node refuses, and what fails on the way.
     pub async fn connect(&self, node: &str, login: &str) -> CliResult<Connection> {
         let stored = &self.stored;
-        let credentials =
-            Credentials::from_openssh(&stored.read("ssh_key")?, &stored.read("ssh_key-cert.pub")?)
-                .doing("use the SSH certificate")?;
+        let credentials = ssh_credentials::credentials(stored).await?;
         let settings = Settings {
             login: login.to_owned(),
             host: node.to_owned(),

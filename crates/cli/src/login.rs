@@ -1,5 +1,6 @@
 //! `sallyport login` and `sallyport logout`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use sallyport_access::UserName;
@@ -20,6 +21,7 @@ use sallyport_client::connect;
 use sallyport_client::device::Devices;
 use sallyport_client::key_login::KeyLogin;
 use sallyport_client::login::{LoggedIn, Login, Secrets};
+use sallyport_client::own_ssh_key::{self, OwnSshKey};
 use sallyport_client::profile::{Profiles, Stored};
 use sallyport_client::ssh_agent::{self, AgentError};
 use sallyport_helper::control;
@@ -66,7 +68,12 @@ pub(crate) struct Args {
     /// Be asked for the password here, where the cluster prefers passkeys.
     #[arg(long)]
     password: bool,
-    /// Offer the key and certificate to the running ssh-agent.
+    /// Have this SSH key of yours certified, in place of one that is made for the login: the file of a public key, or of a private key beside
+    /// which it is. Keys in security keys (ssh-keygen -t ed25519-sk) are taken, too. The private key is not read: it signs for stock ssh with
+    /// what sallyport config writes, and for sallyport ssh by SSH from your ssh-agent.
+    #[arg(long, value_name = "FILE")]
+    ssh_key: Option<PathBuf>,
+    /// Offer the key and certificate to the running ssh-agent. A key of your own (--ssh-key) is not offered: ssh-add does that.
     #[arg(long, value_enum, default_value = "auto")]
     add_keys_to_agent: AddKeys,
     #[arg(long, value_enum, default_value = "text")]
@@ -89,7 +96,23 @@ pub(crate) struct LogoutArgs {
     all: bool,
 }
 
+/// The key that `--ssh-key` names. It is read before anything is sent.
+fn own_key(args: &Args) -> CliResult<Option<OwnSshKey>> {
+    let Some(named) = &args.ssh_key else { return Ok(None) };
+    let own = OwnSshKey::read(named)?;
+    if args.add_keys_to_agent == AddKeys::Yes {
+        return Err(CliError::new(format!(
+            "--add-keys-to-agent adds the key that a login makes, and {} is yours",
+            own.file().display()
+        ))
+        .hint(format!("leave it away; ssh-add {}", own_ssh_key::for_ssh(own.file()).display()))
+        .exit(Exit::Usage));
+    }
+    Ok(Some(own))
+}
+
 pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
+    let own = own_key(&args)?;
     let profiles = global.profiles();
     let proxy = match (&global.proxy, profiles.current_proxy()) {
         (Some(_), proxy) | (None, proxy @ Ok(_)) => proxy?,
@@ -107,12 +130,12 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
     let devices = if args.no_device { Devices::none() } else { devices::own(global)? };
     let logged_in = if args.security_key {
         let user = user_name(args.user.as_deref(), earlier.as_ref())?;
-        by_security_key(&proxy, &first, &user, &args, (&profiles, &devices)).await?
+        by_security_key(&proxy, &first, &user, &args, (&profiles, &devices, own)).await?
     } else if args.browser || args.headless {
-        in_browser(&proxy, &first, &args, earlier.as_ref(), (&profiles, &devices)).await?
+        in_browser(&proxy, &first, &args, earlier.as_ref(), (&profiles, &devices, own)).await?
     } else {
         let user = user_name(args.user.as_deref(), earlier.as_ref())?;
-        let login = begin(&proxy, &first, &user).await?;
+        let login = begin(&proxy, &first, &user, own.clone()).await?;
         let here = args.password || args.password_stdin || args.otp.is_some();
         if !login.takes_passwords && (here || !ui::can_ask()) {
             return Err(CliError::new(format!(
@@ -123,7 +146,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
             .exit(Exit::Refused));
         }
         if login.prefers_browser && !here && ui::can_ask() {
-            in_browser(&proxy, &first, &args, earlier.as_ref(), (&profiles, &devices)).await?
+            in_browser(&proxy, &first, &args, earlier.as_ref(), (&profiles, &devices, own)).await?
         } else {
             let secrets = secrets(&user, &login, args.otp, args.password_stdin)?;
             let device = devices.open(&login.cluster).await.map_err(unusable)?;
@@ -145,7 +168,7 @@ async fn in_browser(
     first: &FirstTrust,
     args: &Args,
     earlier: Option<&Stored>,
-    (profiles, devices): (&Profiles, &Devices),
+    (profiles, devices, own): (&Profiles, &Devices, Option<OwnSshKey>),
 ) -> CliResult<LoggedIn> {
     let wanted = wanted(args.user.as_deref(), earlier)?;
     if wanted.is_none() && !ui::can_ask() {
@@ -156,7 +179,8 @@ async fn in_browser(
         .exit(Exit::Usage));
     }
     let place = if args.headless { Where::Elsewhere } else { Where::Here };
-    let login = BrowserLogin::begin(proxy, first, place, args.ttl, &browser::host_name(), devices).await?;
+    let name = browser::host_name();
+    let login = BrowserLogin::begin(proxy, first, place, args.ttl, &name, devices, own).await?;
     if args.headless {
         ui::say(format!(
             "Open this address on a device with a browser:\n  {}",
@@ -187,10 +211,11 @@ async fn by_security_key(
     first: &FirstTrust,
     user: &UserName,
     args: &Args,
-    (profiles, devices): (&Profiles, &Devices),
+    (profiles, devices, own): (&Profiles, &Devices, Option<OwnSshKey>),
 ) -> CliResult<LoggedIn> {
     let key = security_key::find(args.security_key_device.as_deref()).await?;
-    let login = KeyLogin::begin(proxy, first, user, args.ttl, &browser::host_name(), devices).await?;
+    let name = browser::host_name();
+    let login = KeyLogin::begin(proxy, first, user, args.ttl, &name, devices, own).await?;
     let give_up = login.give_up();
     let mut signals = Signals::watch()?;
     let proving = async {
@@ -280,8 +305,13 @@ fn wanted(given: Option<&str>, earlier: Option<&Stored>) -> CliResult<Option<Use
 }
 
 /// Reaches the authority of a cluster, and warns of a clock that is off.
-pub(crate) async fn begin(proxy: &str, first: &FirstTrust, user: &UserName) -> CliResult<Login> {
-    let login = Login::begin(proxy, first, user).await?;
+pub(crate) async fn begin(
+    proxy: &str,
+    first: &FirstTrust,
+    user: &UserName,
+    own: Option<OwnSshKey>,
+) -> CliResult<Login> {
+    let login = Login::begin(proxy, first, user, own).await?;
     if let Some(warning) = login.time.and_then(|cluster| clock_warning(OffsetDateTime::now_utc(), cluster)) {
         ui::say(warning);
     }
@@ -390,7 +420,7 @@ fn clock_warning(here: OffsetDateTime, cluster: OffsetDateTime) -> Option<String
 
 /// Hands the key to ssh-agent, as far as that is wanted.
 async fn add_to_agent(stored: &Stored, how: AddKeys) -> CliResult {
-    if how == AddKeys::No {
+    if how == AddKeys::No || stored.profile.ssh_key.is_some() {
         return Ok(());
     }
     match ssh_agent::add(stored).await {
@@ -413,6 +443,7 @@ fn report(stored: &Stored, format: Format) -> CliResult {
         return ui::json(&json!({
             "proxy": profile.proxy, "cluster": profile.cluster, "user": profile.user, "roles": profile.roles,
             "logins": profile.logins, "device": stored.device().map(|device| device.id),
+            "ssh_key": stored.own_ssh_key().map(|(file, kind)| json!({ "file": file, "type": kind })),
             "valid_until": ui::timestamp(profile.valid_until),
         }));
     }
@@ -421,6 +452,9 @@ fn report(stored: &Stored, format: Format) -> CliResult {
     ui::data(format!("Logged in to {} as {} for {left}.", profile.cluster, profile.user))?;
     ui::data(format!("  roles   {}", list(&profile.roles)))?;
     ui::data(format!("  logins  {}", list(&profile.logins)))?;
+    if let Some((file, kind)) = stored.own_ssh_key() {
+        ui::data(format!("  key     {} ({kind}), which is yours", file.display()))?;
+    }
     if let Some(device) = stored.device() {
         ui::data(format!(
             "  device  {} (its key is in {})",

@@ -1,6 +1,7 @@
 //! `sallyport status`.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use sallyport_access::Device;
@@ -77,13 +78,16 @@ struct Held<'a> {
     permits: Option<SshPermits>,
     /// The trusted device that it came from.
     device: Option<Device>,
+    /// The SSH key where it is the user's own: its file and its type.
+    ssh_key: Option<(PathBuf, String)>,
     now: OffsetDateTime,
 }
 
 impl<'a> Held<'a> {
     fn read(stored: &'a Stored, now: OffsetDateTime) -> Self {
         let permits = stored.read("ssh_key-cert.pub").ok().and_then(|line| SshPermits::read(&line).ok());
-        Self { profile: &stored.profile, permits, device: stored.device(), now }
+        let ssh_key = stored.own_ssh_key();
+        Self { profile: &stored.profile, permits, device: stored.device(), ssh_key, now }
     }
 
     fn has_expired(&self) -> bool {
@@ -92,12 +96,14 @@ impl<'a> Held<'a> {
 
     /// For programs. `reachable` is whether the proxy answers; none where it was not asked.
     fn json(&self, reachable: Option<bool>) -> Value {
-        let Self { profile, permits, device, .. } = self;
+        let Self { profile, permits, device, ssh_key, .. } = self;
+        let ssh_key = ssh_key.as_ref().map(|(file, kind)| json!({ "file": file, "type": kind }));
         let bound = permits.as_ref().map(|permits| permits.bound.iter().cloned().collect::<BTreeMap<_, _>>());
         json!({
             "proxy": profile.proxy, "cluster": profile.cluster, "user": profile.user, "roles": profile.roles,
             "logins": profile.logins, "valid_until": ui::timestamp(profile.valid_until),
             "expired": self.has_expired(), "reachable": reachable, "login": profile.login, "device": device,
+            "ssh_key": ssh_key,
             "traits": permits.as_ref().map(|permits| &permits.traits),
             "allows": permits.as_ref().map(|permits| &permits.allows), "bound": bound,
         })
@@ -130,6 +136,9 @@ impl<'a> Held<'a> {
         if let Some(device) = &self.device {
             let place = devices::place(device.custody.as_str());
             lines.push(format!("device   {} (its key is in {place})", device.id));
+        }
+        if let Some((file, kind)) = &self.ssh_key {
+            lines.push(format!("key      {} ({kind}), which is yours", file.display()));
         }
         if let Some(permits) = &self.permits {
             // An identity provider may have written them: each stays on its line.
@@ -186,6 +195,7 @@ mod tests {
             logins: vec!["root".parse().unwrap(), "deploy".parse().unwrap()],
             valid_until: OffsetDateTime::from_unix_timestamp(NOON).unwrap(),
             login: Some(login),
+            ssh_key: None,
         }
     }
 
@@ -201,7 +211,8 @@ mod tests {
         };
         let device = device.map(|custody| Device { id: DEVICE.parse().unwrap(), custody });
         let now = OffsetDateTime::from_unix_timestamp(NOON - 3600).unwrap();
-        Held { profile, permits: Some(permits), device, now }
+        let own = (PathBuf::from("/home/alice/.ssh/id_sk"), "sk-ssh-ed25519@openssh.com".to_owned());
+        Held { profile, permits: Some(permits), device, ssh_key: Some(own), now }
     }
 
     #[test]
@@ -217,6 +228,7 @@ mod tests {
             "proven   by password, desk (passkey)",
             "login    0190c7e2-0000-7000-8000-000000000002",
             "device   0190c7e2-0000-7000-8000-000000000001 (its key is in hardware)",
+            "key      /home/alice/.ssh/id_sk (sk-ssh-ed25519@openssh.com), which is yours",
             "trait    internal.logins: root",
             "trait    team: db, web proxy    answers",
             "allows   terminals, port forwarding",
@@ -236,6 +248,7 @@ mod tests {
                 "factor_kind": "webauthn", "second_factor": true,
             },
             "device": { "id": DEVICE, "custody": "file" },
+            "ssh_key": { "file": "/home/alice/.ssh/id_sk", "type": "sk-ssh-ed25519@openssh.com" },
             "traits": { "internal.logins": ["root"], "team": ["db", "web\nproxy    answers"] },
             "allows": ["permit-pty", "permit-port-forwarding"], "bound": { "source-address": "192.0.2.7/32" },
         });
@@ -250,7 +263,7 @@ mod tests {
         assert_eq!(no_device.json(None)["device"], Value::Null);
         // Without a certificate that can be read, and after its end.
         let now = OffsetDateTime::from_unix_timestamp(NOON).unwrap();
-        let bare = Held { profile: &profile, permits: None, device: None, now };
+        let bare = Held { profile: &profile, permits: None, device: None, ssh_key: None, now };
         let expected = [
             "cluster  example.com at sp.example.com:3080",
             "user     alice",
@@ -260,7 +273,7 @@ mod tests {
         ];
         assert_eq!(bare.lines(), expected);
         let json = bare.json(None);
-        for name in ["device", "traits", "allows", "bound", "login", "reachable"] {
+        for name in ["device", "ssh_key", "traits", "allows", "bound", "login", "reachable"] {
             assert_eq!(json[name], Value::Null, "{name}");
         }
     }

@@ -4,6 +4,7 @@ use sallyport_wire::admin_factor::Wanted;
 use tonic::{Code, Status};
 
 use crate::error::{Error, TlsFailure, was_reached};
+use crate::no_public_key::NoPublicKey;
 
 /// What to do when something was said early and not answered.
 pub const LOOK: &str = "look whether it was done before you do it again";
@@ -35,7 +36,12 @@ impl Error {
                 "connect again; if you did not ask for this session, sallyport logout, and tell an administrator",
             ),
             Self::NoOneToAsk => fixed("run it in a terminal; or --otp CODE"),
-            Self::NoKey | Self::LoginNotProven { .. } => fixed("sallyport login"),
+            Self::NoPublicKey { file, why } => public_key(&file.display().to_string(), why),
+            Self::KeyNotInAgent { file, .. } => Some(format!(
+                "ssh-add {}  (stock ssh goes without an agent: sallyport config)",
+                file.display()
+            )),
+            Self::LoginNotProven { .. } => fixed("sallyport login"),
             Self::Setting { variable, allowed, .. } => Some(format!("{variable}={allowed}")),
             Self::NoHome => fixed("set SALLYPORT_HOME"),
             Self::Address(_) => fixed("sallyport login --proxy HOST:PORT"),
@@ -101,6 +107,18 @@ fn elsewhere(origins: &[String]) -> Option<String> {
     Some(format!(
         "sallyport login --proxy {address}{port} --security-key, if you know that address as the cluster's"
     ))
+}
+
+fn public_key(file: &str, why: &NoPublicKey) -> Option<String> {
+    match why {
+        NoPublicKey::Private => Some(format!("ssh-keygen -y -f {file} > {file}.pub")),
+        NoPublicKey::Unsupported(_) => Some("ssh-keygen -t ed25519-sk, or -t ed25519, makes one".to_owned()),
+        NoPublicKey::Certificate | NoPublicKey::SeveralLines => {
+            Some("name the public key, such as ~/.ssh/id_ed25519_sk.pub".to_owned())
+        }
+        NoPublicKey::Missing => Some("ls ~/.ssh/*.pub  (shows the public keys that you have)".to_owned()),
+        NoPublicKey::NoFile | NoPublicKey::Unreadable(_) | NoPublicKey::Name | NoPublicKey::TooLong => None,
+    }
 }
 
 fn tls(why: &TlsFailure) -> &'static str {

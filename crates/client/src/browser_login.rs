@@ -6,7 +6,6 @@ use std::time::Duration;
 use data_encoding::BASE64URL_NOPAD;
 use futures::future::BoxFuture;
 use sallyport_access::UserName;
-use sallyport_ca::keys;
 use sallyport_sal::{hash, random, selection};
 use sallyport_wire::fips;
 use sallyport_wire::v1::{
@@ -19,8 +18,10 @@ use tracing::debug;
 
 use super::authority::{self, FirstTrust};
 use super::device::Devices;
-use super::login::{LoggedIn, fresh_keys, save, word};
+use super::login::{LoggedIn, save, word};
+use super::login_keys::LoginKeys;
 use super::loopback::{Loopback, state_of};
+use super::own_ssh_key::OwnSshKey;
 use super::profile::Profiles;
 use crate::error::{Doing, Error, Result, was_reached};
 
@@ -47,8 +48,7 @@ pub enum Where {
 pub struct BrowserLogin {
     proxy: String,
     first: FirstTrust,
-    ssh: keys::SshKeyPair,
-    tls: keys::TlsKey,
+    keys: LoginKeys,
     page: ChallengePage,
     verifier: String,
     loopback: Option<Loopback>,
@@ -106,8 +106,7 @@ impl GiveUp {
 pub struct ProvenLogin {
     proxy: String,
     user: UserName,
-    ssh: keys::SshKeyPair,
-    tls: keys::TlsKey,
+    keys: LoginKeys,
     response: LoginResponse,
 }
 
@@ -123,7 +122,7 @@ impl ProvenLogin {
     /// # Errors
     /// The files cannot be written.
     pub fn store(self, profiles: &Profiles) -> Result<LoggedIn> {
-        save(profiles, &self.proxy, &self.user, &self.ssh, &self.tls, self.response)
+        save(profiles, &self.proxy, &self.user, &self.keys, self.response)
     }
 }
 
@@ -140,7 +139,8 @@ pub fn address_of(page: &ChallengePage, proxy: &str) -> String {
 
 impl BrowserLogin {
     /// Reaches the authority of the cluster at an address, and tells it what is to be proven. `host_name` is what the page shows of
-    /// this machine. Where this machine is a trusted device, it gives its word.
+    /// this machine. Where this machine is a trusted device, it gives its word. With `own`,
+    /// that is the SSH key.
     ///
     /// # Errors
     /// The authority cannot be reached, is not the one that `first` says, or knows no logins in a browser.
@@ -151,23 +151,24 @@ impl BrowserLogin {
         ttl: Option<Duration>,
         host_name: &'a str,
         devices: &'a Devices,
+        own: Option<OwnSshKey>,
     ) -> BoxFuture<'a, Result<Self>> {
         Box::pin(async move {
             let mut client = authority::login(proxy, first).await?;
             let ping = client.ping(PingRequest {}).await;
             let ping = ping.map_err(|status| Error::answered("reach the authority", status))?.into_inner();
-            let making = fresh_keys(host_name, ping.suite.parse().unwrap_or_default());
+            let making = LoginKeys::making(host_name, ping.suite.parse().unwrap_or_default(), own);
             let loopback = match place {
                 Where::Here => Some(Loopback::bind().await?),
                 Where::Elsewhere => None,
             };
-            let (ssh, tls) = making.await.doing("make keys")??;
+            let keys = making.await.doing("make keys")??;
             let device = devices.open(&ping.cluster).await?;
-            let device = word(device.as_ref(), &mut client, &ping.cluster, &ssh, &tls).await?;
+            let device = word(device.as_ref(), &mut client, &ping.cluster, &keys).await?;
             let verifier = fresh_verifier()?;
             let request = BeginBrowserLoginRequest {
-                ssh_public_key: ssh.public_line().to_owned(),
-                tls_public_key: tls.spki_der().to_vec().into(),
+                ssh_public_key: keys.ssh.public_line().to_owned(),
+                tls_public_key: keys.tls.spki_der().to_vec().into(),
                 ttl_seconds: ttl.map_or(0, |ttl| u32::try_from(ttl.as_secs()).unwrap_or(u32::MAX)),
                 code_challenge: hash::sha256(verifier.as_bytes()).to_vec().into(),
                 redirect_port: loopback.as_ref().map_or(0, |loopback| u32::from(loopback.port())),
@@ -182,8 +183,7 @@ impl BrowserLogin {
             Ok(Self {
                 proxy: proxy.to_owned(),
                 first: first.clone(),
-                ssh,
-                tls,
+                keys,
                 page: begun.page.ok_or(Error::Lacking("page"))?,
                 verifier,
                 loopback,
@@ -244,8 +244,8 @@ impl BrowserLogin {
                     if let Some(wanted) = wanted.filter(|wanted| **wanted != user) {
                         return Err(Error::OtherUser { user, wanted: wanted.clone() });
                     }
-                    let Self { proxy, ssh, tls, .. } = self;
-                    return Ok(ProvenLogin { proxy, user, ssh, tls, response });
+                    let Self { proxy, keys, .. } = self;
+                    return Ok(ProvenLogin { proxy, user, keys, response });
                 }
                 if Instant::now() >= deadline {
                     return Err(Error::LoginNotProven { after: PATIENCE });

@@ -1,5 +1,7 @@
 //! Why something of a client's did not work: what happened, of which kind it is, and what to try next.
 
+mod tls_failure;
+
 use std::error::Error as StdError;
 use std::fmt;
 use std::path::PathBuf;
@@ -10,6 +12,8 @@ use sallyport_ssh::agent::NotSigned;
 use tonic::{Code, Status};
 
 use crate::demanded::{Demanded, shown};
+use crate::no_public_key::NoPublicKey;
+pub use tls_failure::TlsFailure;
 
 /// What something comes to.
 pub type Result<T = (), E = Error> = std::result::Result<T, E>;
@@ -344,9 +348,22 @@ pub enum Error {
     /// A second factor is to be proven beforehand where no person can be asked.
     #[error("you have to prove a second factor, and there is no terminal or desktop to ask you at")]
     NoOneToAsk,
-    /// The stored login has no key to sign with.
-    #[error("the stored login has no key")]
-    NoKey,
+    /// A file has no SSH key that a login can have certified.
+    #[error("cannot have {} certified: {why}", file.display())]
+    NoPublicKey {
+        /// The file, as it was named.
+        file: PathBuf,
+        /// Why.
+        why: NoPublicKey,
+    },
+    /// The SSH key of the stored login is the user's own, and no agent signs with it.
+    #[error("your own SSH key {} has to be in an SSH agent for this: {why}", file.display())]
+    KeyNotInAgent {
+        /// The key's file, as ssh takes it.
+        file: PathBuf,
+        /// Why no agent signs.
+        why: String,
+    },
     /// The proxy asks for a signature that the user's key does not give.
     #[error(transparent)]
     NotSigned(Arc<NotSigned>),
@@ -361,57 +378,6 @@ pub enum Error {
         kind: Kind,
         /// A second factor has to be proven first.
         demanded: Option<Box<Demanded>>,
-    },
-}
-
-/// How a handshake of TLS failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TlsFailure {
-    /// The cluster is not the one of a pin.
-    #[error("{proxy} is not the cluster of this pin: {said}")]
-    OtherPin {
-        /// The address.
-        proxy: String,
-        /// What is wrong.
-        said: String,
-    },
-    /// A certificate has expired.
-    #[error("a certificate has expired, or this machine's clock is wrong ({clock})")]
-    Expired {
-        /// What is wrong, and what the clock says.
-        clock: String,
-    },
-    /// A certificate is not valid yet.
-    #[error("a certificate is not valid yet, so this machine's clock is probably wrong ({clock})")]
-    NotYetValid {
-        /// What is wrong, and what the clock says.
-        clock: String,
-    },
-    /// The certificate is of another authority than the stored login's.
-    #[error(
-        "{proxy} is not the cluster you logged in to, or its certificate authority was replaced ({said})"
-    )]
-    UnknownIssuer {
-        /// The address.
-        proxy: String,
-        /// What is wrong.
-        said: String,
-    },
-    /// What answers does not speak TLS.
-    #[error("{proxy} does not speak TLS ({said})")]
-    NotSpoken {
-        /// The address.
-        proxy: String,
-        /// What is wrong.
-        said: String,
-    },
-    /// Anything else.
-    #[error("the TLS handshake with {proxy} failed: {said}")]
-    Other {
-        /// The address.
-        proxy: String,
-        /// What is wrong.
-        said: String,
     },
 }
 
@@ -475,8 +441,8 @@ impl Error {
             | Self::ForeignFile { .. }
             | Self::OpenFile { .. }
             | Self::Lacking(_)
-            | Self::NoKey => Kind::Failed,
-            Self::Setting { .. } | Self::Address(_) | Self::Pin(_) => Kind::Usage,
+            | Self::KeyNotInAgent { .. } => Kind::Failed,
+            Self::Setting { .. } | Self::Address(_) | Self::Pin(_) | Self::NoPublicKey { .. } => Kind::Usage,
             Self::NoLogin | Self::NoLoginAt { .. } | Self::Expired { .. } | Self::LoginNotProven { .. } => {
                 Kind::NotLoggedIn
             }

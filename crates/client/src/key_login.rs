@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use sallyport_access::UserName;
-use sallyport_ca::keys;
 use sallyport_sal::{hash, selection};
 use sallyport_wire::fips;
 use sallyport_wire::v1::{BeginKeyLoginRequest, FinishKeyLoginRequest, KeyAssertion, PingRequest};
@@ -14,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::authority::{self, FirstTrust};
 use super::browser_login::{GiveUp, fresh_verifier, not_certified};
 use super::device::Devices;
-use super::login::{LoggedIn, fresh_keys, save, word};
+use super::login::{LoggedIn, save, word};
+use super::login_keys::LoginKeys;
+use super::own_ssh_key::OwnSshKey;
 use super::profile::Profiles;
 use crate::error::{Doing, Error, Result};
 
@@ -64,8 +65,7 @@ pub struct KeyLogin {
     proxy: String,
     first: FirstTrust,
     user: UserName,
-    ssh: keys::SshKeyPair,
-    tls: keys::TlsKey,
+    keys: LoginKeys,
     challenge: String,
     verifier: String,
     asked: Asked,
@@ -133,7 +133,7 @@ fn asked(cluster: &str, proxy: &str, pin: &str, options: &str, origins: &[String
 
 impl KeyLogin {
     /// Reaches the authority of the cluster at an address, and asks what the security key is to sign. Where this machine is a trusted device,
-    /// it gives its word.
+    /// it gives its word. With `own`, that is the SSH key.
     ///
     /// # Errors
     /// The authority cannot be reached, is not the one that `first` says, has no passkeys or knows no such logins; or its passkeys are of
@@ -145,19 +145,20 @@ impl KeyLogin {
         ttl: Option<Duration>,
         host_name: &'a str,
         devices: &'a Devices,
+        own: Option<OwnSshKey>,
     ) -> BoxFuture<'a, Result<Self>> {
         Box::pin(async move {
             let (mut client, pin) = authority::login_by_pin(proxy, first).await?;
             let ping = client.ping(PingRequest {}).await;
             let ping = ping.map_err(|status| Error::answered("reach the authority", status))?.into_inner();
-            let making = fresh_keys(user.as_str(), ping.suite.parse().unwrap_or_default());
-            let (ssh, tls) = making.await.doing("make keys")??;
+            let making = LoginKeys::making(user.as_str(), ping.suite.parse().unwrap_or_default(), own);
+            let keys = making.await.doing("make keys")??;
             let device = devices.open(&ping.cluster).await?;
-            let device = word(device.as_ref(), &mut client, &ping.cluster, &ssh, &tls).await?;
+            let device = word(device.as_ref(), &mut client, &ping.cluster, &keys).await?;
             let verifier = fresh_verifier()?;
             let request = BeginKeyLoginRequest {
-                ssh_public_key: ssh.public_line().to_owned(),
-                tls_public_key: tls.spki_der().to_vec().into(),
+                ssh_public_key: keys.ssh.public_line().to_owned(),
+                tls_public_key: keys.tls.spki_der().to_vec().into(),
                 ttl_seconds: ttl.map_or(0, |ttl| u32::try_from(ttl.as_secs()).unwrap_or(u32::MAX)),
                 code_challenge: hash::sha256(verifier.as_bytes()).to_vec().into(),
                 host_name: host_name.to_owned(),
@@ -180,8 +181,7 @@ impl KeyLogin {
                 proxy: proxy.to_owned(),
                 first: first.clone(),
                 user: user.clone(),
-                ssh,
-                tls,
+                keys,
                 challenge: begun.challenge,
                 verifier,
                 asked,
@@ -223,7 +223,7 @@ impl KeyLogin {
             let mut client = authority::login(&self.proxy, &self.first).await?;
             let answer = client.finish_key_login(fips::saying(request, selection::global().is_fips())).await;
             let response = answer.map_err(not_certified)?.into_inner();
-            save(profiles, &self.proxy, &self.user, &self.ssh, &self.tls, response)
+            save(profiles, &self.proxy, &self.user, &self.keys, response)
         })
     }
 }

@@ -1,11 +1,11 @@
-//! A login: fresh keys, which the authority certifies for a password and a one-time code, and which are then stored.
+//! A login: keys, which the authority certifies for a password and a one-time code, and which are then stored.
 
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use sallyport_access::{Login as OsLogin, RoleName, UserName};
-use sallyport_ca::{TrustBundle, keys};
-use sallyport_sal::{Suite, selection};
+use sallyport_ca::TrustBundle;
+use sallyport_sal::selection;
 use sallyport_wire::v1::login_client::LoginClient;
 use sallyport_wire::v1::{DeviceProof, LoginRequest, LoginResponse, PingRequest};
 use sallyport_wire::{convert, fips};
@@ -16,6 +16,8 @@ use zeroize::Zeroizing;
 use super::authority::{self, FirstTrust};
 use super::channel::Channel;
 use super::device::{About, OwnDevice};
+use super::login_keys::{LoginKeys, SshIdentity};
+use super::own_ssh_key::OwnSshKey;
 use super::profile::{LoginFacts, Material, Profile, Profiles, Stored};
 use super::trust;
 use crate::error::{Doing, Error, Result};
@@ -36,7 +38,7 @@ pub struct Login {
     client: LoginClient<Channel>,
     proxy: String,
     user: UserName,
-    keys: JoinHandle<Result<(keys::SshKeyPair, keys::TlsKey)>>,
+    keys: JoinHandle<Result<LoginKeys>>,
 }
 
 /// What the user proves who they are with. It is wiped.
@@ -57,7 +59,7 @@ pub struct LoggedIn {
 }
 
 impl Login {
-    /// Reaches the authority of the cluster at an address, and begins to make keys.
+    /// Reaches the authority of the cluster at an address, and begins to make keys. With `own`, that is the SSH key.
     ///
     /// # Errors
     /// The authority cannot be reached, or is not the one that `first` says.
@@ -65,6 +67,7 @@ impl Login {
         proxy: &'a str,
         first: &'a FirstTrust,
         user: &'a UserName,
+        own: Option<OwnSshKey>,
     ) -> BoxFuture<'a, Result<Self>> {
         Box::pin(async move {
             let mut client = authority::login(proxy, first).await?;
@@ -84,7 +87,7 @@ impl Login {
                 takes_passwords: ping.login_methods.is_empty()
                     || ping.login_methods.iter().any(|method| method == "password"),
                 // An authority that does not say, or that says a suite of a newer release, gets keys that every release reads.
-                keys: fresh_keys(user.as_str(), ping.suite.parse().unwrap_or_default()),
+                keys: LoginKeys::making(user.as_str(), ping.suite.parse().unwrap_or_default(), own),
                 cluster: ping.cluster,
                 client,
                 proxy: proxy.to_owned(),
@@ -106,14 +109,14 @@ impl Login {
         (device, host_name): (Option<OwnDevice>, String),
     ) -> BoxFuture<'_, Result<LoggedIn>> {
         Box::pin(async move {
-            let (ssh, tls) = self.keys.await.doing("make keys")??;
-            let device = word(device.as_ref(), &mut self.client, &self.cluster, &ssh, &tls).await?;
+            let keys = self.keys.await.doing("make keys")??;
+            let device = word(device.as_ref(), &mut self.client, &self.cluster, &keys).await?;
             let request = LoginRequest {
                 user: self.user.to_string(),
                 password: std::mem::take(&mut *secrets.password),
                 otp: std::mem::take(&mut *secrets.otp),
-                ssh_public_key: ssh.public_line().to_owned(),
-                tls_public_key: tls.spki_der().to_vec().into(),
+                ssh_public_key: keys.ssh.public_line().to_owned(),
+                tls_public_key: keys.tls.spki_der().to_vec().into(),
                 ttl: ttl.map(convert::duration_to_proto),
                 device,
                 host_name,
@@ -127,7 +130,7 @@ impl Login {
                     false => Error::answered("log in", status),
                 })?
                 .into_inner();
-            save(profiles, &self.proxy, &self.user, &ssh, &tls, response)
+            save(profiles, &self.proxy, &self.user, &keys, response)
         })
     }
 }
@@ -137,28 +140,14 @@ pub(crate) async fn word(
     device: Option<&OwnDevice>,
     client: &mut LoginClient<Channel>,
     cluster: &str,
-    ssh: &keys::SshKeyPair,
-    tls: &keys::TlsKey,
+    keys: &LoginKeys,
 ) -> Result<Option<DeviceProof>> {
     let Some(device) = device else { return Ok(None) };
     let about = About::Login {
-        ssh_public_key: ssh.public_line().to_owned(),
-        tls_public_key: tls.spki_der().to_vec(),
+        ssh_public_key: keys.ssh.public_line().to_owned(),
+        tls_public_key: keys.tls.spki_der().to_vec(),
     };
     device.word(client, cluster, about).await.map(Some)
-}
-
-/// Two fresh keys for each login: a certificate never outlives the one login that it came from. RSA takes a moment, for which the
-/// user does not wait.
-pub(crate) fn fresh_keys(
-    comment: &str,
-    suite: Suite,
-) -> JoinHandle<Result<(keys::SshKeyPair, keys::TlsKey)>> {
-    let comment = comment.to_owned();
-    tokio::task::spawn_blocking(move || {
-        let ssh = keys::SshKeyPair::generate(suite, &comment).doing("make an SSH key")?;
-        Ok((ssh, keys::TlsKey::generate(suite).doing("make a TLS key")?))
-    })
 }
 
 /// Stores what a login has given.
@@ -166,14 +155,17 @@ pub(crate) fn save(
     profiles: &Profiles,
     proxy: &str,
     user: &UserName,
-    ssh: &keys::SshKeyPair,
-    tls: &keys::TlsKey,
+    LoginKeys { ssh, tls }: &LoginKeys,
     response: LoginResponse,
 ) -> Result<LoggedIn> {
+    let (private, own) = match ssh {
+        SshIdentity::Fresh(pair) => (Some(pair.private_openssh()), None),
+        SshIdentity::Own(own) => (None, Some(own.file().to_owned())),
+    };
     let stored = profiles.save(
-        &profile_of(proxy, user, &response)?,
+        &Profile { ssh_key: own, ..profile_of(proxy, user, &response)? },
         &Material {
-            ssh_private_openssh: &ssh.private_openssh(),
+            ssh_private_openssh: private.as_deref().map(String::as_str),
             ssh_public_line: ssh.public_line(),
             ssh_certificate_line: &response.ssh_certificate,
             tls_key_pem: &tls.pkcs8_pem(),
@@ -195,6 +187,7 @@ fn profile_of(proxy: &str, user: &UserName, response: &LoginResponse) -> Result<
     });
     Ok(Profile {
         login,
+        ssh_key: None,
         proxy: proxy.to_owned(),
         cluster: response.cluster.parse().doing(odd)?,
         user: user.clone(),

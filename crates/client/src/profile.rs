@@ -6,7 +6,7 @@
 //! ~/.sallyport/HOST_PORT/profile.json
 //!                        trust.json     what the cluster's certificates are checked against
 //!                        trust_version  which one that is, as the cluster calls it; see `follow`
-//!                        ssh_key, ssh_key.pub, ssh_key-cert.pub
+//!                        ssh_key, ssh_key.pub, ssh_key-cert.pub   without the first where the key is the user's own
 //!                        tls_key.pem, tls_cert.pem
 //!                        tls_key.pk8, tls_ca.pem   the same key as JDBC wants it, and who certifies proxies: for
 //!                                                  clients of databases
@@ -21,18 +21,18 @@ mod known_hosts;
 mod safe;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use data_encoding::BASE64;
 use sallyport_access::{ClusterName, Device, Login, RoleName, UserName};
-use sallyport_ca::keys::SshKeyPair;
+use sallyport_ca::keys::{self, SshKeyPair};
 use sallyport_ca::{CaKind, Trust, TrustBundle};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-use super::times;
+use super::{own_ssh_key, times};
 use crate::error::{Doing, Error, Result, Source};
 use files::TRUST_VERSION;
 use files::write_private_bytes;
@@ -57,6 +57,9 @@ pub struct Profile {
     /// How the authority has the login on record; none from authorities that do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login: Option<LoginFacts>,
+    /// The file of the public key, where the SSH key is the user's own: no private key is stored then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh_key: Option<PathBuf>,
 }
 
 /// How a login was proven, by the authority's word.
@@ -95,6 +98,7 @@ impl Stored {
             logins: Vec::new(),
             valid_until: OffsetDateTime::UNIX_EPOCH,
             login: None,
+            ssh_key: None,
         };
         Self { profile, directory: directory.to_owned() }
     }
@@ -102,8 +106,8 @@ impl Stored {
 
 /// Keys and certificates of a fresh login, to be stored together.
 pub struct Material<'a> {
-    /// The SSH key, as OpenSSH keeps it.
-    pub ssh_private_openssh: &'a str,
+    /// The SSH key, as OpenSSH keeps it; none where it is the user's own, which is elsewhere.
+    pub ssh_private_openssh: Option<&'a str>,
     /// Its public half, as a line.
     pub ssh_public_line: &'a str,
     /// Its certificate, as a line.
@@ -266,9 +270,13 @@ impl Profiles {
         let trust_json = serde_json::to_string_pretty(material.trust).doing("encode the trust bundle")?;
         let profile_json = serde_json::to_string_pretty(profile).doing("encode the profile")?;
         write_private_bytes(&stored.directory.join(TLS_KEY_DER), &key_der(material.tls_key_pem)?)?;
+        match material.ssh_private_openssh {
+            Some(key) => write_private(&stored.directory.join("ssh_key"), key)?,
+            // Of an earlier login.
+            None => remove_file(&stored.directory.join("ssh_key"))?,
+        }
         // The profile goes last: where it is, the rest is complete.
         for (name, content) in [
-            ("ssh_key", material.ssh_private_openssh),
             ("ssh_key.pub", material.ssh_public_line),
             ("ssh_key-cert.pub", material.ssh_certificate_line),
             ("tls_key.pem", material.tls_key_pem),
@@ -297,6 +305,16 @@ impl Profiles {
             fs::remove_file(&current).doing(format!("remove {}", current.display()))?;
         }
         Ok(())
+    }
+}
+
+/// A file that need not be there.
+fn remove_file(path: &Path) -> Result {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).doing(format!("remove {}", path.display()))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -330,9 +348,20 @@ pub fn normalise_proxy(text: &str) -> Result<String> {
 pub const DEFAULT_PORT: u16 = 3080;
 
 impl Stored {
-    /// The file of the SSH key.
+    /// The file of the SSH key, as ssh takes it. One of the user's own is no file of this login.
     pub fn ssh_key_path(&self) -> PathBuf {
-        self.directory.join("ssh_key")
+        match &self.profile.ssh_key {
+            Some(own) => own_ssh_key::for_ssh(own),
+            None => self.directory.join("ssh_key"),
+        }
+    }
+
+    /// The SSH key that the certificate is for, where that is the user's own: its file, as ssh takes it, and its type.
+    #[must_use]
+    pub fn own_ssh_key(&self) -> Option<(PathBuf, String)> {
+        self.profile.ssh_key.as_ref()?;
+        let certificate = keys::certificate(&self.read("ssh_key-cert.pub").ok()?).ok()?;
+        Some((self.ssh_key_path(), certificate.public_key().algorithm().to_string()))
     }
 
     /// The file of its certificate.
@@ -450,7 +479,63 @@ fn key_der(pem: &str) -> Result<Zeroizing<Vec<u8>>> {
 
 #[cfg(test)]
 mod tests {
+    use sallyport_ca::Authority;
+    use sallyport_sal::Suite;
+    use sallyport_sal::custody::{SealedCustody, SealingKey};
+
     use super::*;
+
+    /// A login is stored over another one's files.
+    #[test]
+    fn no_key_of_an_earlier_login_stays_beside_one_of_the_users_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let profiles = Profiles { home: Some(at("home")), proxy: Some("127.0.0.1:1".to_owned()) };
+        let fresh = Stored::of_test(directory.path()).profile;
+        let (ssh, tls) = (
+            SshKeyPair::generate(Suite::BalancedV1, "").unwrap(),
+            keys::TlsKey::generate(Suite::BalancedV1).unwrap(),
+        );
+        let custody = SealedCustody::new(Arc::new(SealingKey::create(&at("seal.key")).unwrap()));
+        let make = |kind| {
+            let (cluster, now) = (&fresh.cluster, OffsetDateTime::now_utc());
+            Authority::generate(kind, cluster, &custody, Suite::BalancedV1, now).unwrap()
+        };
+        let trust = Trust::from_authorities(&[&make(CaKind::User), &make(CaKind::Host)], None).unwrap();
+        let trust = trust.to_bundle();
+        let save = |profile: &Profile, private: Option<&str>| {
+            let material = Material {
+                ssh_private_openssh: private,
+                ssh_public_line: ssh.public_line(),
+                ssh_certificate_line: "certificate",
+                tls_key_pem: &tls.pkcs8_pem(),
+                tls_certificate_pem: "certificate",
+                trust: &trust,
+            };
+            profiles.save(profile, &material).unwrap()
+        };
+        fs::write(at("id.pub"), ssh.public_line()).unwrap();
+        fs::write(at("id"), "the user's").unwrap();
+        let own = Profile { ssh_key: Some(at("id.pub")), ..fresh.clone() };
+        let private = ssh.private_openssh();
+        for (profile, private, key) in [
+            (&fresh, Some(private.as_str()), None),
+            (&own, None, Some(at("id"))),
+            (&own, None, Some(at("id"))),
+            (&fresh, Some(&private), None),
+            (&own, None, Some(at("id"))),
+        ] {
+            let stored = save(profile, private);
+            let loaded = profiles.load().unwrap();
+            assert_eq!(loaded.profile.ssh_key, profile.ssh_key);
+            let kept = stored.directory.join("ssh_key");
+            assert_eq!(kept.exists(), private.is_some());
+            assert_eq!(loaded.ssh_key_path(), key.unwrap_or(kept));
+        }
+        profiles.remove(&profiles.load().unwrap()).unwrap();
+        assert_eq!(fs::read_to_string(at("id")).unwrap(), "the user's");
+        assert!(at("id.pub").exists());
+    }
 
     #[test]
     fn addresses_get_a_port() {

@@ -12,9 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sallyport_access::HostId;
 use sallyport_ca::WantedLogin;
-use sallyport_ca::keys::SshKeyPair;
 use sallyport_ssh::agent::LoginSigner;
-use sallyport_ssh::client::Credentials;
 use sallyport_wire::v1::cluster_client::ClusterClient;
 use sallyport_wire::v1::proxy_ssh_request::Frame;
 use sallyport_wire::v1::{ListNodesRequest, LoginWord, ProxySshRequest};
@@ -24,17 +22,29 @@ use tonic::Status;
 use tracing::info;
 
 use super::profile::Stored;
-use super::{connect, vouched};
-use crate::error::{Doing, Error};
+use super::{connect, ssh_credentials, vouched};
+use crate::error::Error;
 
 /// How long the authority may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The user's word that a login is wanted, good for a minute and once. None where the stored key cannot give it: then the user's
-/// roles decide whether the way is open without.
-pub(crate) fn word(stored: &Stored, server: &str, login: &str) -> Option<LoginWord> {
-    let key = SshKeyPair::from_openssh(&stored.read("ssh_key").ok()?).ok()?;
-    let word = WantedLogin { server, login }.sign(&*key.signer(), OffsetDateTime::now_utc()).ok()?;
+/// How long an agent may take to sign: it may ask its user.
+const SIGNING: Duration = Duration::from_secs(30);
+
+/// What the types of keys in security keys begin with.
+const SECURITY_KEY: &str = "sk-";
+
+/// The user's word that a login is wanted, good for a minute and once. None where the key cannot give it: then the user's
+/// roles decide whether the way is open without. A security key is not asked: the word goes along whether it is needed or not, and the
+/// person would touch the key twice for each connection.
+pub(crate) async fn word(stored: &Stored, server: &str, login: &str) -> Option<LoginWord> {
+    if stored.own_ssh_key().is_some_and(|(_, kind)| kind.starts_with(SECURITY_KEY)) {
+        return None;
+    }
+    let credentials = ssh_credentials::credentials(stored).await.ok()?;
+    let (word, message) = WantedLogin { server, login }.unsigned(OffsetDateTime::now_utc()).ok()?;
+    let signing = tokio::time::timeout(SIGNING, credentials.sign_message(&message));
+    let word = sallyport_ca::LoginWord { signature: signing.await.ok()?.ok()?, ..word };
     Some(LoginWord {
         server: server.to_owned(),
         at: word.at,
@@ -108,23 +118,21 @@ impl StreamAgent {
 impl Agent {
     async fn answer(self: Box<Self>, mut message: Bytes) -> Result<Box<Self>, Status> {
         let mut agent = self;
-        // Reads files, and checks signatures.
-        let (back, asked, question) = blocking(move || {
-            let asked = agent.server_asked(&message);
-            (agent, asked, message)
-        })
-        .await?;
-        (agent, message) = (back, question);
-        if let Some(server) = asked.map_err(aborted)? {
-            agent.vouch(server).await?;
+        let mut signer = match agent.signer.take() {
+            Some(signer) => signer,
+            None => agent.signer().await?,
+        };
+        // Checks signatures.
+        let asked;
+        (asked, signer, message) = blocking(move || (signer.server_asked(&message), signer, message)).await?;
+        if let Some(server) = asked
+            && agent.is_vouched(server).await?
+        {
+            signer.vouch(server);
         }
-        // Signs.
-        let (agent, answer) = blocking(move || {
-            let answer = agent.reply(&message);
-            (agent, answer)
-        })
-        .await?;
-        let answer = answer.map_err(aborted)?;
+        let answer = signer.answer(&message).await;
+        let answer = answer.map_err(|refused| aborted(Error::NotSigned(Arc::new(refused))))?;
+        agent.signer = Some(signer);
         if let Some(outgoing) = agent.outgoing.upgrade() {
             // When it is closed, the reading side hears why.
             let _ = outgoing.send(ProxySshRequest { frame: Some(Frame::Agent(answer.into())) }).await;
@@ -132,33 +140,15 @@ impl Agent {
         Ok(agent)
     }
 
-    fn reply(&mut self, message: &[u8]) -> Result<Vec<u8>, Error> {
-        self.at_hand()?.answer(message).map_err(|refused| Error::NotSigned(Arc::new(refused)))
-    }
-
-    fn server_asked(&mut self, message: &[u8]) -> Result<Option<HostId>, Error> {
-        Ok(self.at_hand()?.server_asked(message))
-    }
-
-    fn at_hand(&mut self) -> Result<&mut LoginSigner, Error> {
-        if self.signer.is_none() {
-            self.signer = Some(self.signer()?);
-            info!(node = self.node, login = self.login, "the proxy asks for the signature of this login");
-        }
-        self.signer.as_mut().ok_or(Error::NoKey)
-    }
-
     /// Asks the authority about a server, unless it was asked a short while ago. Where it does not say that the user's key
     /// logs in there, the signer refuses by itself, in its own words.
-    async fn vouch(&mut self, server: HostId) -> Result<(), Status> {
+    async fn is_vouched(&self, server: HostId) -> Result<bool, Status> {
         let cluster = &self.stored.directory;
-        if vouched::lately(cluster, server) || self.is_for_users(server).await? {
+        let is = vouched::lately(cluster, server) || self.is_for_users(server).await?;
+        if is {
             vouched::remember(cluster, server);
-            if let Some(signer) = &mut self.signer {
-                signer.vouch(server);
-            }
         }
-        Ok(())
+        Ok(is)
     }
 
     /// Asks by TLS that ends at the authority; the proxy passes on ciphertext.
@@ -185,12 +175,13 @@ impl Agent {
         Ok(nodes.into_inner().nodes.iter().any(is))
     }
 
-    fn signer(&self) -> Result<LoginSigner, Error> {
-        let read = |name: &str| self.stored.read(name);
-        let credentials = Credentials::from_openssh(&read("ssh_key")?, &read("ssh_key-cert.pub")?)
-            .doing("use the stored SSH certificate")?;
-        let trust = Arc::new(self.stored.trust()?);
-        LoginSigner::new(&credentials, trust, &self.node, &self.login).ok_or(Error::NoKey)
+    async fn signer(&self) -> Result<LoginSigner, Status> {
+        let credentials = ssh_credentials::credentials(&self.stored).await.map_err(aborted)?;
+        let stored = Arc::clone(&self.stored);
+        // Reads a file.
+        let trust = blocking(move || stored.trust()).await?.map_err(aborted)?;
+        info!(node = self.node, login = self.login, "the proxy asks for the signature of this login");
+        Ok(LoginSigner::new(credentials, Arc::new(trust), &self.node, &self.login))
     }
 }
 

@@ -51,9 +51,9 @@ pub fn add(stored: &Stored) -> BoxFuture<'_, Result<(), AgentError>> {
     })
 }
 
-/// Whether the agent holds the certificate of this login.
+/// Whether the agent holds the certificate of this login by our hand. A key of the user's own is never put there by us.
 pub fn holds(stored: &Stored) -> bool {
-    if !is_there() {
+    if !is_there() || stored.profile.ssh_key.is_some() {
         return false;
     }
     let Ok(certificate) = stored.read("ssh_key-cert.pub") else { return false };
@@ -62,12 +62,14 @@ pub fn holds(stored: &Stored) -> bool {
     listed.is_ok_and(|listed| String::from_utf8_lossy(&listed.stdout).contains(blob))
 }
 
-/// Takes the key and the certificate of a login from the agent. It may never have had them; either way they are gone afterwards.
+/// Takes the key and the certificate of a login from the agent. It may never have had them; either way they are gone afterwards. A key of the
+/// user's own stays, where the user has put it.
 pub fn remove(stored: &Stored) {
     if !is_there() {
         return;
     }
-    for file in [stored.ssh_certificate_path(), stored.ssh_key_path()] {
+    let key = stored.profile.ssh_key.is_none().then(|| stored.ssh_key_path());
+    for file in [stored.ssh_certificate_path()].into_iter().chain(key) {
         let _ = Command::new("ssh-add")
             .args(["-q", "-d"])
             .arg(file)

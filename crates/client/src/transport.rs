@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use futures::Stream;
 use futures::future::poll_fn;
+use futures::{Stream, StreamExt as _, stream};
 use parking_lot::{Mutex, MutexGuard};
 use sallyport_access::HostId;
 use sallyport_wire::v1::transport_client::TransportClient;
@@ -291,19 +291,27 @@ fn open_to(
     let agent = StreamAgent::new(Arc::clone(stored), node, login, sender.downgrade());
     // A client that names no login has none signed.
     let signs = !login.is_empty() && !native;
-    let target = SshTarget {
+    let mut target = SshTarget {
         node: node.to_owned(),
         login: login.to_owned(),
         agent: signs,
-        word: signs.then(|| signing::word(stored, node, login)).flatten(),
+        word: None,
         timed: recorder::recorder().is_some(),
         native,
     };
-    let first = ProxySshRequest { frame: Some(proxy_ssh_request::Frame::Target(target)) };
+    let stored = Arc::clone(stored);
+    // An agent may have to sign the word. What the caller writes meanwhile waits behind the question.
+    let first = async move {
+        if signs {
+            target.word = signing::word(&stored, &target.node, &target.login).await;
+        }
+        ProxySshRequest { frame: Some(proxy_ssh_request::Frame::Target(target)) }
+    };
+    let requests = stream::once(first).chain(ReceiverStream::new(receiver));
     let mut client = TransportClient::new(channel);
     let span = info_span!(target: PHASE, "stream");
-    let opening = async move { client.proxy_ssh(ReceiverStream::new(receiver)).await }.instrument(span);
-    Carried::begin(sender, first, Box::pin(opening), Ssh { agent })
+    let opening = async move { client.proxy_ssh(requests).await }.instrument(span);
+    Carried::begin(sender, Box::pin(opening), Ssh { agent })
 }
 
 /// Asks the proxy for a database; the same way.
@@ -314,9 +322,11 @@ pub fn open_database(channel: Channel, database: &str) -> (Carried<Database>, En
 fn open_database_to(channel: Channel, target: DatabaseTarget) -> (Carried<Database>, Ending) {
     let (sender, receiver) = mpsc::channel(QUEUED_MESSAGES);
     let first = ProxyDatabaseRequest { frame: Some(proxy_database_request::Frame::Target(target)) };
+    // The queue is empty, so this cannot fail.
+    let _ = sender.try_send(first);
     let mut client = TransportClient::new(channel);
     let opening = async move { client.proxy_database(ReceiverStream::new(receiver)).await };
-    Carried::begin(sender, first, Box::pin(opening), Database)
+    Carried::begin(sender, Box::pin(opening), Database)
 }
 
 /// The same for TLS to one of these agents, which is asked for as this database user, with this name on its server.
@@ -349,20 +359,15 @@ pub fn open_resource(
     let agents = agents.iter().map(ToString::to_string).collect();
     let target = ResourceTarget { kind: kind.to_owned(), name: name.to_owned(), agents };
     let first = ProxyResourceRequest { frame: Some(proxy_resource_request::Frame::Target(target)) };
+    // The queue is empty, so this cannot fail.
+    let _ = sender.try_send(first);
     let mut client = TransportClient::new(channel);
     let opening = async move { client.proxy_resource(ReceiverStream::new(receiver)).await };
-    Carried::begin(sender, first, Box::pin(opening), Resource)
+    Carried::begin(sender, Box::pin(opening), Resource)
 }
 
 impl<P: Protocol> Carried<P> {
-    fn begin(
-        sender: mpsc::Sender<P::Request>,
-        first: P::Request,
-        opening: Opening<P>,
-        protocol: P,
-    ) -> (Self, Ending) {
-        // The queue is empty, so this cannot fail.
-        let _ = sender.try_send(first);
+    fn begin(sender: mpsc::Sender<P::Request>, opening: Opening<P>, protocol: P) -> (Self, Ending) {
         let ending = Ending::default();
         let stream = Self {
             outgoing: PollSender::new(sender),

@@ -468,6 +468,19 @@ fn certificates_are_signed_anew_with_the_same_end() {
     assert_eq!(before.valid_before(), now.valid_before());
     assert_eq!((before.extensions(), before.public_key()), (now.extensions(), now.public_key()));
 
+    // A key of the user's own, in a security key that takes no part.
+    const SECURITY_KEY: &str = "sk-ssh-ed25519@openssh.com \
+        AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAABHNzaDo=";
+    let (tls, hour) = (TlsKey::generate(SUITE).unwrap(), Duration::hours(1));
+    let (own, options) = (alice(), SshOptions::default());
+    let held = issue_user(&cluster.users, &own, SECURITY_KEY, tls.spki_der(), cluster.now, hour, &options);
+    let held = held.unwrap();
+    let anew =
+        UserPair::verify(&trust, &held.ssh, &held.tls_pem, later).unwrap().reissue(&new, later).unwrap();
+    let key = |line: &str| Certificate::from_openssh(line).unwrap().public_key().clone();
+    assert_eq!(key(&held.ssh), key(&anew.ssh));
+    assert_eq!(key(&anew.ssh).algorithm().as_str(), "sk-ssh-ed25519@openssh.com");
+
     // What ends in seconds is not worth it, and what has ended is refused.
     let end = cluster.now + Duration::hours(1);
     assert!(matches!(pair.reissue(&new, end - Duration::seconds(30)), Err(CaError::BadLifetime { .. })));

@@ -187,6 +187,7 @@ mod tests {
             logins: Vec::new(),
             valid_until: time::OffsetDateTime::UNIX_EPOCH,
             login: None,
+            ssh_key: None,
         };
         Stored { profile, directory: directory.join("profile") }
     }

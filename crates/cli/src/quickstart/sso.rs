@@ -99,7 +99,7 @@ impl Tour {
         let (proxy, first) = (self.listen.to_string(), self.pin().await?);
         let person = UserName::new(PERSON).doing("name the person")?;
         let (place, device) = (Where::Elsewhere, Devices::none());
-        let login = BrowserLogin::begin(&proxy, &first, place, None, "quickstart", &device).await?;
+        let login = BrowserLogin::begin(&proxy, &first, place, None, "quickstart", &device, None).await?;
         let address = login.address();
         let id = address.split_once('#').map(|(_, id)| id.to_owned()).unwrap_or_default();
         let code = login.headless_code().to_owned();

@@ -270,7 +270,7 @@ impl Tour {
             password: Zeroizing::new(state.password.clone()),
             otp: Zeroizing::new(code(&state.otp_uri, step)?),
         };
-        let login = login::begin(&self.listen.to_string(), &first, &user).await?;
+        let login = login::begin(&self.listen.to_string(), &first, &user, None).await?;
         let from = (None, crate::browser::host_name());
         let stored = login.finish(&self.global.profiles(), secrets, None, from).await?.stored;
         let left =

@@ -5,19 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sallyport_ssh::client::{
-    ClientError, Connection, Credentials, Session, SessionRequest, Settings, SftpStream, connect,
-    connect_native, connect_pipelined,
+    ClientError, Connection, Session, SessionRequest, Settings, SftpStream, connect, connect_native,
+    connect_pipelined,
 };
 use tokio_util::either::Either;
 use tracing::debug;
 
 use super::pipelining::Pipelining;
 use super::plan::Plan;
-use crate::error::{CliError, CliResult, Context, Exit, chain};
+use crate::error::{CliError, CliResult, Exit, chain};
 use crate::ui;
 use sallyport_client::connect;
 use sallyport_client::native::{self, Protocol};
 use sallyport_client::profile::Stored;
+use sallyport_client::ssh_credentials;
 use sallyport_client::transport::{self, Ending};
 use sallyport_helper::node::{self as through_helper, Asked};
 use sallyport_helper::stream;
@@ -104,9 +105,9 @@ impl Link {
                     Asked::SshAlone(made) => channel = made,
                 }
             }
-            let credentials =
-                Credentials::from_openssh(&stored.read("ssh_key")?, &stored.read("ssh_key-cert.pub")?)
-                    .doing("use the stored SSH certificate")?;
+            let credentials = ssh_credentials::credentials(stored).await?;
+            // An agent may ask its user: nothing goes ahead of that.
+            pipelined &= credentials.are_held();
             loop {
                 let helped = if channel.is_some() { None } else { stream::open(stored, node, login) };
                 let (stream, ending) = match helped {

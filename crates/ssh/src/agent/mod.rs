@@ -1,5 +1,6 @@
 //! The user's SSH agent, for a proxy that logs in to a server as the user without having the user's key: the questions that
-//! are let through to it ([`UserAgent`]), and the one that answers on the user's side ([`LoginSigner`]).
+//! are let through to it ([`UserAgent`]), and the one that answers on the user's side ([`LoginSigner`]). A program of the user's own
+//! asks the agent of its machine the same, where the key of the login is the user's ([`UserAgent::connect`]).
 //!
 //! Messages are those of the SSH agent protocol (draft-miller-ssh-agent), without their length in front. Three are ever
 //! asked: which identities there are, which server a login is for (OpenSSH's `session-bind@openssh.com`), and for the
@@ -10,6 +11,7 @@ mod forwarded;
 mod messages;
 mod signer;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,6 +20,7 @@ use russh::keys::agent::AgentSessionBinding;
 use ssh_key::Certificate;
 use ssh_key::public::KeyData;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 
 pub use error::AgentError;
@@ -56,6 +59,14 @@ impl UserAgent {
         (Self { questions, asked: Arc::default() }, receiver)
     }
 
+    /// The agent that listens on a socket of this machine.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub async fn connect(socket: &Path) -> std::io::Result<Self> {
+        Ok(Self::over(Box::new(UnixStream::connect(socket).await?)))
+    }
+
     /// An agent at the other end of a stream.
     pub(crate) fn over(stream: BoxedStream) -> Self {
         let (agent, questions) = Self::new();
@@ -88,7 +99,6 @@ impl UserAgent {
         binding: Option<&Binding>,
         message: &[u8],
     ) -> Result<Vec<u8>, AgentError> {
-        let key = certificate.to_bytes()?;
         if let Some(binding) = binding {
             let message = Message::Bind {
                 host_key: &binding.host_key,
@@ -99,15 +109,26 @@ impl UserAgent {
             // An agent that knows nothing of it decides by what it knows.
             self.ask(message.encode()).await?;
         }
-        match self.ask(Message::Identities.encode()).await? {
-            Answer::Identities(keys) if keys.contains(&key) => {}
-            Answer::Identities(_) => return Err(AgentError::NotHeld),
-            _ => return Err(AgentError::NoIdentities),
-        }
+        let key = self.held(certificate).await?;
         let rsa = matches!(certificate.public_key(), KeyData::Rsa(_));
         match self.ask(Message::Sign { key: &key, data: message, rsa }.encode()).await? {
             Answer::Signature(signature) => Ok(signature),
             _ => Err(AgentError::Refused),
+        }
+    }
+
+    /// As what the agent holds the key of a certificate: with the certificate, or alone.
+    ///
+    /// # Errors
+    /// [`AgentError::NotHeld`], or why the agent does not say.
+    pub async fn held(&self, certificate: &Certificate) -> Result<Vec<u8>, AgentError> {
+        let alone = ssh_key::PublicKey::from(certificate.public_key().clone());
+        let forms = [certificate.to_bytes()?, alone.to_bytes()?];
+        match self.ask(Message::Identities.encode()).await? {
+            Answer::Identities(keys) => {
+                forms.into_iter().find(|form| keys.contains(form)).ok_or(AgentError::NotHeld)
+            }
+            _ => Err(AgentError::NoIdentities),
         }
     }
 }

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use sallyport_access::{HostId, HostRole, Principal};
 use sallyport_ca::Trust;
-use sallyport_ca::keys::{certificate, ssh_signature, verify_ssh_signature};
-use sallyport_sal::Signer;
-use ssh_key::Certificate;
+use sallyport_ca::keys::{certificate, verify_ssh_signature};
 use time::OffsetDateTime;
 
+use super::Binding;
 use super::error::Asked;
 use super::messages::{Answer, LoginRequest, Question, line};
 use crate::client::Credentials;
@@ -36,34 +35,30 @@ pub struct NotSigned {
 /// questions, is not believed.
 #[derive(Debug)]
 pub struct LoginSigner {
-    key: Arc<dyn Signer>,
-    certificate: Certificate,
+    credentials: Credentials,
     trust: Arc<Trust>,
     host: String,
     login: String,
     /// The server of which the authority says that the user's own key logs in there.
     vouched: Option<HostId>,
-    /// The session that the host has signed.
-    bound: Option<Vec<u8>>,
+    /// The session that the host has signed. Where the key is an agent's, that is told of it, too.
+    bound: Option<Binding>,
     signed: usize,
 }
 
 impl LoginSigner {
-    /// For one connection: to `host`, a name that its certificate has, as `login`. None when the credentials hold no key
-    /// themselves.
+    /// For one connection: to `host`, a name that its certificate has, as `login`.
     #[must_use]
-    pub fn new(credentials: &Credentials, trust: Arc<Trust>, host: &str, login: &str) -> Option<Self> {
-        let (key, certificate) = credentials.held()?;
-        Some(Self {
-            key,
-            certificate,
+    pub fn new(credentials: Credentials, trust: Arc<Trust>, host: &str, login: &str) -> Self {
+        Self {
+            credentials,
             trust,
             host: host.to_owned(),
             login: login.to_owned(),
             vouched: None,
             bound: None,
             signed: 0,
-        })
+        }
     }
 
     /// The registered server that a message says the login is for, whose trust the authority must be asked about before the
@@ -88,16 +83,17 @@ impl LoginSigner {
     ///
     /// # Errors
     /// [`NotSigned`] when it asks for what is not to be done.
-    pub fn answer(&mut self, message: &[u8]) -> Result<Vec<u8>, NotSigned> {
-        self.answered(message).map(|answer| answer.encode()).map_err(|asked| NotSigned {
+    pub async fn answer(&mut self, message: &[u8]) -> Result<Vec<u8>, NotSigned> {
+        self.answered(message).await.map(|answer| answer.encode()).map_err(|asked| NotSigned {
             login: self.login.clone(),
             host: self.host.clone(),
             asked,
         })
     }
 
-    fn answered(&mut self, message: &[u8]) -> Result<Answer, Asked> {
-        let own = self.certificate.to_bytes().map_err(|error| Asked::Key(error.to_string()))?;
+    async fn answered(&mut self, message: &[u8]) -> Result<Answer, Asked> {
+        let own = self.credentials.certificate().to_bytes();
+        let own = own.map_err(|error| Asked::Key(error.to_string()))?;
         match Question::read(message) {
             Some(Question::Identities) => Ok(Answer::Identities(vec![own])),
             Some(Question::Bind { host_key, session, signature, forwarding: false }) => {
@@ -105,7 +101,11 @@ impl LoginSigner {
                 if self.vouched != Some(server) {
                     return Err(Asked::NotVouched(server));
                 }
-                self.bound = Some(session.to_vec());
+                self.bound = Some(Binding {
+                    host_key: host_key.to_vec(),
+                    session: session.to_vec(),
+                    signature: signature.to_vec(),
+                });
                 Ok(Answer::Done)
             }
             Some(Question::Bind { .. }) => Err(Asked::Forwarding),
@@ -118,9 +118,8 @@ impl LoginSigner {
                     return Err(Asked::Signatures(MAX_SIGNATURES));
                 }
                 self.signed += 1;
-                let signature =
-                    ssh_signature(&*self.key, data).map_err(|error| Asked::Key(error.to_string()))?;
-                Ok(Answer::Signature(signature))
+                let signature = self.credentials.sign(data, self.bound.as_ref()).await;
+                Ok(Answer::Signature(signature.map_err(|error| Asked::Key(error.to_string()))?))
             }
             None => Err(Asked::Kind(message.first().copied().unwrap_or_default())),
         }
@@ -158,13 +157,11 @@ impl LoginSigner {
             let login = String::from_utf8_lossy(request.login).escape_default().to_string();
             return Err(Asked::OtherLogin(login));
         }
-        let scheme = self.key.algorithm().ssh_scheme().and_then(|scheme| scheme.ssh_name());
-        let scheme = scheme.map(|scheme| format!("{scheme}-cert-v01@openssh.com"));
-        if request.key != own || scheme.as_deref().map(str::as_bytes) != Some(request.scheme) {
+        if request.key != own || self.credentials.algorithm().as_bytes() != request.scheme {
             return Err(Asked::OtherScheme);
         }
         match &self.bound {
-            Some(bound) if bound == request.session => Ok(()),
+            Some(bound) if bound.session == request.session => Ok(()),
             Some(_) => Err(Asked::OtherSession),
             None => Err(Asked::NoServer),
         }

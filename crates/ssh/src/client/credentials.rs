@@ -68,9 +68,26 @@ impl Credentials {
         Ok(Self { key: Key::Held(key), certificate })
     }
 
+    /// From a one-line certificate whose key the user's agent holds.
+    ///
+    /// # Errors
+    /// [`ClientError::BadCertificate`]; [`ClientError::Agent`] where the agent does not hold the key.
+    pub async fn by_agent(agent: UserAgent, certificate: &str) -> Result<Self, ClientError> {
+        let certificate = Certificate::from_openssh(certificate.trim())
+            .map_err(|error| ClientError::BadCertificate { reason: error.to_string() })?;
+        agent.held(&certificate).await?;
+        Ok(Self::of_agent(agent, certificate))
+    }
+
     /// A user's certificate whose key the user's agent has.
     pub(crate) fn of_agent(agent: UserAgent, certificate: Certificate) -> Self {
         Self { key: Key::Agent(agent), certificate }
+    }
+
+    /// Whether this program has the key, and no agent.
+    #[must_use]
+    pub fn are_held(&self) -> bool {
+        matches!(self.key, Key::Held(_))
     }
 
     /// The key, when it is here.
@@ -81,8 +98,24 @@ impl Credentials {
         }
     }
 
-    pub(super) fn certificate(&self) -> &Certificate {
+    pub(crate) fn certificate(&self) -> &Certificate {
         &self.certificate
+    }
+
+    /// The name of the scheme goes into what is signed, so that it must be the one that the key signs by.
+    pub(crate) fn algorithm(&self) -> String {
+        match self.certificate.public_key() {
+            KeyData::Rsa(_) => "rsa-sha2-512-cert-v01@openssh.com".to_owned(),
+            key => key.algorithm().to_certificate_type(),
+        }
+    }
+
+    /// Signs what is no login: two `string`, the scheme and the signature (RFC 4253 §6.6), and behind them what a security key adds.
+    ///
+    /// # Errors
+    /// [`ClientError::Signing`] or [`ClientError::Agent`] when the key cannot sign.
+    pub async fn sign_message(&self, message: &[u8]) -> Result<Vec<u8>, ClientError> {
+        self.sign(message, None).await
     }
 
     /// Signs a login, on a connection that the user's agent is told of by `binding`: two `string`, the scheme and the signature
@@ -90,7 +123,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`ClientError::Signing`] or [`ClientError::Agent`] when the key cannot sign.
-    pub(super) async fn sign(
+    pub(crate) async fn sign(
         &self,
         message: &[u8],
         binding: Option<&Binding>,

@@ -7,8 +7,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use russh::client::{self, AuthResult, Handle};
 use sallyport_sal::uses::{self, Aside};
-use ssh_key::Certificate;
-use ssh_key::public::KeyData;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use tracing::{Instrument, debug, info_span};
@@ -180,8 +178,7 @@ impl Line {
 
     /// Asks for the login and signs it in one flight with the keys: there is one key to try.
     async fn log_in(&mut self, credentials: &Credentials, login: &str) -> Result<(), ClientError> {
-        let certificate = credentials.certificate();
-        let (algorithm, key) = (algorithm(certificate), certificate.to_bytes());
+        let (algorithm, key) = (credentials.algorithm(), credentials.certificate().to_bytes());
         let key = key.map_err(|error| ClientError::BadCertificate { reason: error.to_string() })?;
         let wanted = Login { name: login, algorithm: &algorithm, key: &key };
         let message = wanted.to_sign(self.transport.session()).map_err(|breach| self.failed(&breach))?;
@@ -218,13 +215,5 @@ impl Line {
     async fn leave(&mut self) {
         self.transport.farewell(BY_APPLICATION, "");
         let _ = timeout(GOODBYE, self.send()).await;
-    }
-}
-
-/// The name of the scheme goes into what is signed, so that it must be the one that the key signs by.
-fn algorithm(certificate: &Certificate) -> String {
-    match certificate.public_key() {
-        KeyData::Rsa(_) => "rsa-sha2-512-cert-v01@openssh.com".to_owned(),
-        key => key.algorithm().to_certificate_type(),
     }
 }

@@ -15,7 +15,7 @@ use crate::openssh::rig::{Cluster, NODE, Pair, SshdOptions, account};
 
 /// An agent as the user's side of a stream is one; what it refuses is told.
 pub(crate) fn signing(pair: &Pair, trust: &Arc<Trust>, login: &str, refused: &Arc<Mutex<String>>) -> LoginBy {
-    let mut signer = LoginSigner::new(&pair.credentials(), trust.clone(), NODE, login).unwrap();
+    let mut signer = LoginSigner::new(pair.credentials(), trust.clone(), NODE, login);
     let (agent, mut questions) = UserAgent::new();
     let refused = refused.clone();
     tokio::spawn(async move {
@@ -24,7 +24,7 @@ pub(crate) fn signing(pair: &Pair, trust: &Arc<Trust>, login: &str, refused: &Ar
             if let Some(server) = signer.server_asked(&question.message) {
                 signer.vouch(server);
             }
-            match signer.answer(&question.message) {
+            match signer.answer(&question.message).await {
                 Ok(answer) => drop(question.answer.send(answer.into())),
                 Err(error) => return *refused.lock() = error.to_string(),
             }
@@ -123,7 +123,7 @@ struct Asked {
 
 impl Asked {
     fn signer(&self) -> LoginSigner {
-        LoginSigner::new(&self.user.credentials(), self.cluster.trust.clone(), NODE, "root").unwrap()
+        LoginSigner::new(self.user.credentials(), self.cluster.trust.clone(), NODE, "root")
     }
 
     fn own(&self) -> Vec<u8> {
@@ -154,27 +154,27 @@ fn blob(host: &Pair) -> Vec<u8> {
     Certificate::from_openssh(host.certificate.trim()).unwrap().to_bytes().unwrap()
 }
 
-#[test]
-fn nothing_but_the_one_login_is_signed() {
+#[tokio::test]
+async fn nothing_but_the_one_login_is_signed() {
     let cluster = Cluster::new();
     let user = cluster.user();
     let asked = Asked { cluster, user };
     let host = asked.cluster.host(NODE, HostRole::OpenSsh);
-    let bound = || {
+    let bound = async || {
         let mut signer = asked.signer();
         let server = signer.server_asked(&bind(&host, &blob(&host), b"session", 0)).unwrap();
         signer.vouch(server);
-        signer.answer(&bind(&host, &blob(&host), b"session", 0)).unwrap();
+        signer.answer(&bind(&host, &blob(&host), b"session", 0)).await.unwrap();
         signer
     };
 
     // What an honest proxy asks.
-    let mut signer = bound();
-    assert_eq!(signer.answer(&[11]).unwrap()[..5], [12, 0, 0, 0, 1]);
+    let mut signer = bound().await;
+    assert_eq!(signer.answer(&[11]).await.unwrap()[..5], [12, 0, 0, 0, 1]);
     for _ in 0..2 {
-        assert_eq!(signer.answer(&asked.right(b"session")).unwrap()[0], 14);
+        assert_eq!(signer.answer(&asked.right(b"session")).await.unwrap()[0], 14);
     }
-    let error = signer.answer(&asked.right(b"session")).unwrap_err().to_string();
+    let error = signer.answer(&asked.right(b"session")).await.unwrap_err().to_string();
     assert!(error.contains("more than 2 signatures") && error.contains("nothing was signed"), "{error}");
 
     // And others.
@@ -197,10 +197,10 @@ fn nothing_but_the_one_login_is_signed() {
         ("nothing", Vec::new()),
     ];
     for (what, message) in refused {
-        let error = bound().answer(&message).unwrap_err().to_string();
+        let error = bound().await.answer(&message).await.unwrap_err().to_string();
         assert!(error.contains("the login root on web-1"), "{what}: {error}");
     }
-    let error = asked.signer().answer(&asked.right(b"session")).unwrap_err().to_string();
+    let error = asked.signer().answer(&asked.right(b"session")).await.unwrap_err().to_string();
     assert!(error.contains("a server that was not named"), "{error}");
 
     // Servers that are not the one.
@@ -225,14 +225,14 @@ fn nothing_but_the_one_login_is_signed() {
         if let Some(server) = signer.server_asked(&message) {
             assert_eq!(what, "the authority does not name", "{server}");
         }
-        let error = signer.answer(&message).unwrap_err().to_string();
+        let error = signer.answer(&message).await.unwrap_err().to_string();
         assert!(error.contains(what), "{what}: {error}");
         // And nothing is signed after that.
-        signer.answer(&asked.right(b"session")).unwrap_err();
+        signer.answer(&asked.right(b"session")).await.unwrap_err();
     }
     // The authority's word on another server is none on this one.
     let mut signer = asked.signer();
     signer.vouch(sallyport_access::HostId::new());
-    let error = signer.answer(&bind(&host, &blob(&host), b"session", 0)).unwrap_err().to_string();
+    let error = signer.answer(&bind(&host, &blob(&host), b"session", 0)).await.unwrap_err().to_string();
     assert!(error.contains("the authority does not name"), "{error}");
 }
