@@ -542,6 +542,11 @@ fn where_sshd_trusts_the_user_ca_alone_the_users_own_key_signs_and_the_proxy_rec
     for command in [&mut own, &mut stock, &mut jumping] {
         assert_eq!(stdout(&ok(command.output().unwrap())), "signed\n");
     }
+    // A helper runs, which was started without this agent.
+    for command in [&mut own, &mut stock] {
+        let output = command.env("SALLYPORT_CONNECT", "").output().unwrap();
+        assert_eq!(stdout(&ok(output)), "signed\n");
+    }
     let issued = cluster.events().into_iter().filter(|event| event["kind"] == "cert.issued");
     assert_eq!(
         issued.filter(|event| event["node"] == "db-1").count(),

@@ -88,7 +88,7 @@ fn a_key_of_the_users_own_is_certified_and_signs_for_stock_ssh_and_for_ours() {
     assert_eq!(fs::read(&certificate).unwrap(), before);
 
     let said = stdout(&log_in(&alice, &public(&key)));
-    assert!(said.contains(&format!("{} (ssh-ed25519), which is yours", key.display())), "{said}");
+    assert!(said.contains(&format!("{} (ssh-ed25519 SHA256:", key.display())), "{said}");
     assert!(!kept.exists(), "the key of the login before is gone");
     let status = ok(alice.run(&["status", "--format", "json"]));
     let anew = ok(alice.login(&["--ssh-key", key.to_str().unwrap(), "--format", "json"]));
@@ -219,7 +219,10 @@ fn a_security_key_signs_each_connection_of_stock_ssh_and_has_to_be_touched() {
     let key = cluster.path("id_sk.pub");
     fs::write(&key, agent.public_line()).unwrap();
     let said = stdout(&log_in(&alice, &key));
-    assert!(said.contains("(sk-ssh-ed25519@openssh.com), which is yours"), "{said}");
+    assert!(
+        said.contains("(sk-ssh-ed25519@openssh.com SHA256:") && said.contains("), which is yours"),
+        "{said}"
+    );
     let (config, jump) = (alice.ssh_config(&[]), alice.ssh_config(&["--jump"]));
     let text = fs::read_to_string(&config).unwrap();
     assert!(text.contains(key.to_str().unwrap()) && !text.contains("--native"), "{text}");
@@ -236,7 +239,7 @@ fn a_security_key_signs_each_connection_of_stock_ssh_and_has_to_be_touched() {
         assert_eq!(agent.signatures() - before, touches, "{way}");
         before = agent.signatures();
     }
-    // Through the helper daemon, which has the login's key of TLS, the key is asked as well.
+    // The same where a helper may be used, which stays out of it.
     let mut helped = ssh_command(&config);
     is_in(helped.args([&target("web-1"), "echo in"]).env("SSH_AUTH_SOCK", &agent.socket).output().unwrap());
     assert_eq!(agent.signatures() - before, 1);

@@ -7,6 +7,7 @@ use crate::crypto;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::global::Global;
 use crate::ui;
+use sallyport_client::own_ssh_key;
 use sallyport_client::profile::Stored;
 
 #[derive(Debug, clap::Args)]
@@ -32,6 +33,13 @@ pub(crate) fn run(global: &Global, args: &Args) -> CliResult {
     ];
     for (what, text) in &given {
         text::check(what, text).map_err(|hidden| CliError::new(hidden.to_string()).exit(Exit::Usage))?;
+        if own_ssh_key::is_expanded(text) {
+            return Err(CliError::new(format!(
+                "{what} has ${{ in it, which ssh would take for a variable of its environment"
+            ))
+            .hint("move or rename it")
+            .exit(Exit::Usage));
+        }
     }
     if !args.jump {
         // The helper has ssh go end to end where this does not work.

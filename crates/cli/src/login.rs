@@ -443,7 +443,7 @@ fn report(stored: &Stored, format: Format) -> CliResult {
         return ui::json(&json!({
             "proxy": profile.proxy, "cluster": profile.cluster, "user": profile.user, "roles": profile.roles,
             "logins": profile.logins, "device": stored.device().map(|device| device.id),
-            "ssh_key": stored.own_ssh_key().map(|(file, kind)| json!({ "file": file, "type": kind })),
+            "ssh_key": stored.own_ssh_key(),
             "valid_until": ui::timestamp(profile.valid_until),
         }));
     }
@@ -452,8 +452,8 @@ fn report(stored: &Stored, format: Format) -> CliResult {
     ui::data(format!("Logged in to {} as {} for {left}.", profile.cluster, profile.user))?;
     ui::data(format!("  roles   {}", list(&profile.roles)))?;
     ui::data(format!("  logins  {}", list(&profile.logins)))?;
-    if let Some((file, kind)) = stored.own_ssh_key() {
-        ui::data(format!("  key     {} ({kind}), which is yours", file.display()))?;
+    if let Some(key) = stored.own_ssh_key() {
+        ui::data(format!("  key     {key}"))?;
     }
     if let Some(device) = stored.device() {
         ui::data(format!(

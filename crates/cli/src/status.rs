@@ -1,7 +1,6 @@
 //! `sallyport status`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use sallyport_access::Device;
@@ -16,6 +15,7 @@ use crate::login::list;
 use crate::ui::{self, Format};
 use sallyport_ca::SshPermits;
 use sallyport_client::connect::{self, Unanswered};
+use sallyport_client::own_ssh_key::CertifiedKey;
 use sallyport_client::profile::{Profile, Stored};
 
 #[derive(Debug, clap::Args)]
@@ -78,8 +78,8 @@ struct Held<'a> {
     permits: Option<SshPermits>,
     /// The trusted device that it came from.
     device: Option<Device>,
-    /// The SSH key where it is the user's own: its file and its type.
-    ssh_key: Option<(PathBuf, String)>,
+    /// The SSH key where it is the user's own.
+    ssh_key: Option<CertifiedKey>,
     now: OffsetDateTime,
 }
 
@@ -97,7 +97,6 @@ impl<'a> Held<'a> {
     /// For programs. `reachable` is whether the proxy answers; none where it was not asked.
     fn json(&self, reachable: Option<bool>) -> Value {
         let Self { profile, permits, device, ssh_key, .. } = self;
-        let ssh_key = ssh_key.as_ref().map(|(file, kind)| json!({ "file": file, "type": kind }));
         let bound = permits.as_ref().map(|permits| permits.bound.iter().cloned().collect::<BTreeMap<_, _>>());
         json!({
             "proxy": profile.proxy, "cluster": profile.cluster, "user": profile.user, "roles": profile.roles,
@@ -137,8 +136,8 @@ impl<'a> Held<'a> {
             let place = devices::place(device.custody.as_str());
             lines.push(format!("device   {} (its key is in {place})", device.id));
         }
-        if let Some((file, kind)) = &self.ssh_key {
-            lines.push(format!("key      {} ({kind}), which is yours", file.display()));
+        if let Some(key) = &self.ssh_key {
+            lines.push(format!("key      {key}"));
         }
         if let Some(permits) = &self.permits {
             // An identity provider may have written them: each stays on its line.
@@ -211,7 +210,11 @@ mod tests {
         };
         let device = device.map(|custody| Device { id: DEVICE.parse().unwrap(), custody });
         let now = OffsetDateTime::from_unix_timestamp(NOON - 3600).unwrap();
-        let own = (PathBuf::from("/home/alice/.ssh/id_sk"), "sk-ssh-ed25519@openssh.com".to_owned());
+        let own = CertifiedKey {
+            file: "/home/alice/.ssh/id_sk".into(),
+            kind: "sk-ssh-ed25519@openssh.com".to_owned(),
+            fingerprint: "SHA256:abc".to_owned(),
+        };
         Held { profile, permits: Some(permits), device, ssh_key: Some(own), now }
     }
 
@@ -228,7 +231,7 @@ mod tests {
             "proven   by password, desk (passkey)",
             "login    0190c7e2-0000-7000-8000-000000000002",
             "device   0190c7e2-0000-7000-8000-000000000001 (its key is in hardware)",
-            "key      /home/alice/.ssh/id_sk (sk-ssh-ed25519@openssh.com), which is yours",
+            "key      /home/alice/.ssh/id_sk (sk-ssh-ed25519@openssh.com SHA256:abc), which is yours",
             "trait    internal.logins: root",
             "trait    team: db, web proxy    answers",
             "allows   terminals, port forwarding",
@@ -248,7 +251,7 @@ mod tests {
                 "factor_kind": "webauthn", "second_factor": true,
             },
             "device": { "id": DEVICE, "custody": "file" },
-            "ssh_key": { "file": "/home/alice/.ssh/id_sk", "type": "sk-ssh-ed25519@openssh.com" },
+            "ssh_key": { "file": "/home/alice/.ssh/id_sk", "type": "sk-ssh-ed25519@openssh.com", "fingerprint": "SHA256:abc" },
             "traits": { "internal.logins": ["root"], "team": ["db", "web\nproxy    answers"] },
             "allows": ["permit-pty", "permit-port-forwarding"], "bound": { "source-address": "192.0.2.7/32" },
         });

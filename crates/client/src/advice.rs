@@ -37,10 +37,7 @@ impl Error {
             ),
             Self::NoOneToAsk => fixed("run it in a terminal; or --otp CODE"),
             Self::NoPublicKey { file, why } => public_key(&file.display().to_string(), why),
-            Self::KeyNotInAgent { file, .. } => Some(format!(
-                "ssh-add {}  (stock ssh goes without an agent: sallyport config)",
-                file.display()
-            )),
+            Self::KeyNotInAgent { file, .. } => Some(in_agent(&file.display().to_string())),
             Self::LoginNotProven { .. } => fixed("sallyport login"),
             Self::Setting { variable, allowed, .. } => Some(format!("{variable}={allowed}")),
             Self::NoHome => fixed("set SALLYPORT_HOME"),
@@ -109,9 +106,25 @@ fn elsewhere(origins: &[String]) -> Option<String> {
     ))
 }
 
+/// A word of a shell's command.
+fn word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=".contains(c);
+    if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+/// How an agent gets the key of this file. Without the private key beside it the key is in a token, or in an agent that is another one.
+fn in_agent(file: &str) -> String {
+    if file.ends_with(".pub") {
+        return "have your agent hold the key (ssh-add -L shows what it does), or name the agent in SSH_AUTH_SOCK".to_owned();
+    }
+    format!("ssh-add {}  (stock ssh goes without an agent: sallyport config)", word(file))
+}
+
 fn public_key(file: &str, why: &NoPublicKey) -> Option<String> {
     match why {
-        NoPublicKey::Private => Some(format!("ssh-keygen -y -f {file} > {file}.pub")),
+        NoPublicKey::Private => {
+            Some(format!("ssh-keygen -y -f {} > {}", word(file), word(&format!("{file}.pub"))))
+        }
         NoPublicKey::Unsupported(_) => Some("ssh-keygen -t ed25519-sk, or -t ed25519, makes one".to_owned()),
         NoPublicKey::Certificate | NoPublicKey::SeveralLines => {
             Some("name the public key, such as ~/.ssh/id_ed25519_sk.pub".to_owned())

@@ -140,7 +140,7 @@ pub fn address_of(page: &ChallengePage, proxy: &str) -> String {
 impl BrowserLogin {
     /// Reaches the authority of the cluster at an address, and tells it what is to be proven. `host_name` is what the page shows of
     /// this machine. Where this machine is a trusted device, it gives its word. With `own`,
-    /// that is the SSH key.
+    /// the authority certifies that SSH key.
     ///
     /// # Errors
     /// The authority cannot be reached, is not the one that `first` says, or knows no logins in a browser.

@@ -133,7 +133,7 @@ fn asked(cluster: &str, proxy: &str, pin: &str, options: &str, origins: &[String
 
 impl KeyLogin {
     /// Reaches the authority of the cluster at an address, and asks what the security key is to sign. Where this machine is a trusted device,
-    /// it gives its word. With `own`, that is the SSH key.
+    /// it gives its word. With `own`, the authority certifies that SSH key.
     ///
     /// # Errors
     /// The authority cannot be reached, is not the one that `first` says, has no passkeys or knows no such logins; or its passkeys are of

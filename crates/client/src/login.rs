@@ -59,7 +59,7 @@ pub struct LoggedIn {
 }
 
 impl Login {
-    /// Reaches the authority of the cluster at an address, and begins to make keys. With `own`, that is the SSH key.
+    /// Reaches the authority of the cluster at an address, and begins to make keys. With `own`, the authority certifies that SSH key.
     ///
     /// # Errors
     /// The authority cannot be reached, or is not the one that `first` says.

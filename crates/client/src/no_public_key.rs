@@ -16,7 +16,7 @@ pub enum NoPublicKey {
     #[error("{0}")]
     Unreadable(String),
     /// Profiles and configurations of ssh keep names as text.
-    #[error("its name is not plain text, which a configuration of ssh could not have")]
+    #[error("its name is not plain text or has ${{ in it, and a configuration of ssh cannot hold it")]
     Name,
     /// Longer than any public key.
     #[error("it has more than {MOST_BYTES} bytes, which no public key has")]

@@ -2,6 +2,7 @@
 //!
 //! The public key alone is read. The private key may be in a security key, in an agent, or in a file behind a passphrase, and stays there.
 
+use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,8 @@ impl OwnSshKey {
     pub fn read(named: &Path) -> Result<Self> {
         let no_key = |why| Error::NoPublicKey { file: named.to_owned(), why };
         let absolute = std::path::absolute(named).map_err(|_| no_key(NoPublicKey::Missing))?;
-        let name = absolute.to_str().filter(|name| text::check("its name", name).is_ok());
+        let name =
+            absolute.to_str().filter(|name| text::check("its name", name).is_ok() && !is_expanded(name));
         let name = name.ok_or_else(|| no_key(NoPublicKey::Name))?;
         let beside = PathBuf::from(format!("{name}{PUBLIC}"));
         let file = if !name.ends_with(PUBLIC) && beside.is_file() { beside } else { absolute };
@@ -47,6 +49,30 @@ impl OwnSshKey {
     #[must_use]
     pub fn public_line(&self) -> &str {
         &self.public_line
+    }
+}
+
+/// Whether ssh takes a part of a file's name for a variable of its environment (ssh_config(5)), which nothing quotes.
+#[must_use]
+pub fn is_expanded(name: &str) -> bool {
+    name.contains("${")
+}
+
+/// The SSH key of a stored login that is the user's own.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct CertifiedKey {
+    /// Its file, as ssh takes it.
+    pub file: PathBuf,
+    /// Its type, such as `sk-ssh-ed25519@openssh.com`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// As `ssh-keygen -l` shows it.
+    pub fingerprint: String,
+}
+
+impl fmt::Display for CertifiedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} {}), which is yours", self.file.display(), self.kind, self.fingerprint)
     }
 }
 
@@ -158,5 +184,6 @@ mod tests {
         assert_eq!(why(&at("nothing.pub")), NoPublicKey::Missing);
         assert_eq!(why(directory.path()), NoPublicKey::NoFile);
         assert_eq!(why(&at("a\nb.pub")), NoPublicKey::Name);
+        assert_eq!(why(&at("${HOME}.pub")), NoPublicKey::Name);
     }
 }

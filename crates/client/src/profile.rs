@@ -32,7 +32,8 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-use super::{own_ssh_key, times};
+use super::own_ssh_key::{self, CertifiedKey};
+use super::times;
 use crate::error::{Doing, Error, Result, Source};
 use files::TRUST_VERSION;
 use files::write_private_bytes;
@@ -322,6 +323,12 @@ fn directory_name(proxy: &str) -> String {
     proxy.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-') { c } else { '_' }).collect()
 }
 
+/// Whether the login in a directory has an SSH key of its own, and not the user's: for a program that has no time to read the profile.
+#[must_use]
+pub fn has_ssh_key(directory: &Path) -> bool {
+    directory.join("ssh_key").exists()
+}
+
 /// `host:port`, with the default port where none is given.
 pub fn normalise_proxy(text: &str) -> Result<String> {
     let text = text.trim().trim_start_matches("https://").trim_end_matches('/');
@@ -356,12 +363,14 @@ impl Stored {
         }
     }
 
-    /// The SSH key that the certificate is for, where that is the user's own: its file, as ssh takes it, and its type.
+    /// The SSH key that the certificate is for, where that is the user's own.
     #[must_use]
-    pub fn own_ssh_key(&self) -> Option<(PathBuf, String)> {
+    pub fn own_ssh_key(&self) -> Option<CertifiedKey> {
         self.profile.ssh_key.as_ref()?;
         let certificate = keys::certificate(&self.read("ssh_key-cert.pub").ok()?).ok()?;
-        Some((self.ssh_key_path(), certificate.public_key().algorithm().to_string()))
+        let key = certificate.public_key();
+        let (kind, fingerprint) = (key.algorithm().to_string(), keys::fingerprint(key));
+        Some(CertifiedKey { file: self.ssh_key_path(), kind, fingerprint })
     }
 
     /// The file of its certificate.

@@ -28,8 +28,10 @@ use crate::error::Error;
 /// How long the authority may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long an agent may take to sign: it may ask its user.
+/// How long an agent may take to sign the login that was asked for: it may ask its user.
 const SIGNING: Duration = Duration::from_secs(30);
+/// How long it may take to sign the word, without which most servers are reached: the login behind it has to have its time, too.
+const SIGNING_WORD: Duration = Duration::from_secs(8);
 
 /// What the types of keys in security keys begin with.
 const SECURITY_KEY: &str = "sk-";
@@ -38,13 +40,16 @@ const SECURITY_KEY: &str = "sk-";
 /// roles decide whether the way is open without. A security key is not asked: the word goes along whether it is needed or not, and the
 /// person would touch the key twice for each connection.
 pub(crate) async fn word(stored: &Stored, server: &str, login: &str) -> Option<LoginWord> {
-    if stored.own_ssh_key().is_some_and(|(_, kind)| kind.starts_with(SECURITY_KEY)) {
+    if stored.own_ssh_key().is_some_and(|key| key.kind.starts_with(SECURITY_KEY)) {
         return None;
     }
-    let credentials = ssh_credentials::credentials(stored).await.ok()?;
     let (word, message) = WantedLogin { server, login }.unsigned(OffsetDateTime::now_utc()).ok()?;
-    let signing = tokio::time::timeout(SIGNING, credentials.sign_message(&message));
-    let word = sallyport_ca::LoginWord { signature: signing.await.ok()?.ok()?, ..word };
+    let signing = async {
+        let credentials = ssh_credentials::credentials(stored).await.ok()?;
+        credentials.sign_word(&message).await.ok()
+    };
+    let signature = tokio::time::timeout(SIGNING_WORD, signing).await.ok()??;
+    let word = sallyport_ca::LoginWord { signature, ..word };
     Some(LoginWord {
         server: server.to_owned(),
         at: word.at,
@@ -130,7 +135,14 @@ impl Agent {
         {
             signer.vouch(server);
         }
-        let answer = signer.answer(&message).await;
+        let answer = tokio::time::timeout(SIGNING, signer.answer(&message)).await;
+        let answer = answer.map_err(|_| {
+            Status::aborted(format!(
+                "your SSH agent did not sign the login on {} within {} s",
+                agent.node,
+                SIGNING.as_secs()
+            ))
+        })?;
         let answer = answer.map_err(|refused| aborted(Error::NotSigned(Arc::new(refused))))?;
         agent.signer = Some(signer);
         if let Some(outgoing) = agent.outgoing.upgrade() {

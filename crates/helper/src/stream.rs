@@ -40,8 +40,12 @@ pub enum Offered {
     Nothing,
 }
 
-/// A stream of the helper, where there is one to be had. `None`: connect without it.
+/// A stream of the helper, where there is one to be had. `None`: connect without it, which a login over a key of the user's own always does:
+/// the proxy may ask for a signature, which the agent of this program gives, and not that of the program that has started the helper.
 pub fn open(stored: &Stored, node: &str, login: &str) -> Option<(HelperStream, Ending)> {
+    if stored.profile.ssh_key.is_some() {
+        return None;
+    }
     ask(stored, &Request::Ssh { node: node.to_owned(), login: login.to_owned() })
 }
 

@@ -16,7 +16,7 @@ use crate::factor::Here;
 use crate::ssh::target::{self, Target};
 use crate::ui;
 use sallyport_client::native::Protocol;
-use sallyport_client::profile::Profiles;
+use sallyport_client::profile::{Profiles, has_ssh_key};
 use sallyport_client::session_factor::Asker;
 use sallyport_helper::endpoint::{self, Endpoint, Heard, Waiting};
 use sallyport_helper::request::Request;
@@ -36,6 +36,10 @@ pub(crate) fn take(arguments: impl Iterator<Item = OsString>) -> Option<ExitCode
     let login = login.unwrap_or_default();
     // The account's name is what the node is told; where none is known yet, SSH itself says it.
     let relay = native && !login.is_empty() && Protocol::wanted().ok()?.may_be_native(&login);
+    // The proxy may ask for a signature of the user's own key, which the agent of this program gives and not that of the helper.
+    if !relay && !has_ssh_key(&directory) {
+        return None;
+    }
     run(&endpoint, &if relay { Request::Relay { node, login } } else { Request::Ssh { node, login } })
 }
 

@@ -23,7 +23,7 @@ pub enum AgentError {
     // The user.
     /// The key is elsewhere.
     #[error(
-        "it does not hold the certificate that you have shown, nor its key; add it with `ssh-add`, or log in again: sallyport login"
+        "it does not hold the certificate that you have shown, nor its key; add the key with `ssh-add`; a login over no key of your own puts its key there: sallyport login"
     )]
     NotHeld,
 

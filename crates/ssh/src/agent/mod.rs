@@ -156,17 +156,46 @@ impl From<&AgentSessionBinding> for Binding {
 
 /// Carries questions and answers over a stream, where each message has its length in front.
 async fn converse(mut stream: BoxedStream, mut questions: mpsc::Receiver<Question>) -> std::io::Result<()> {
-    while let Some(Question { message, answer }) = questions.recv().await {
-        let length = u32::try_from(message.len()).map_err(std::io::Error::other)?;
-        stream.write_all(&[&length.to_be_bytes()[..], &message].concat()).await?;
-        stream.flush().await?;
-        let length = usize::try_from(stream.read_u32().await?).unwrap_or(usize::MAX);
-        if length == 0 || length > MAX_MESSAGE_BYTES {
-            return Err(std::io::Error::other(format!("an agent's message of {length} bytes")));
+    while let Some(Question { message, mut answer }) = questions.recv().await {
+        tokio::select! {
+            answered = exchange(&mut stream, &message) => {
+                let _ = answer.send(answered?);
+            }
+            // The program that asked has given up, and the answer to come is for no other question.
+            () = answer.closed() => return Ok(()),
         }
-        let mut message = vec![0; length];
-        stream.read_exact(&mut message).await?;
-        let _ = answer.send(message.into());
     }
     Ok(())
+}
+
+async fn exchange(stream: &mut BoxedStream, question: &[u8]) -> std::io::Result<Bytes> {
+    let length = u32::try_from(question.len()).map_err(std::io::Error::other)?;
+    stream.write_all(&[&length.to_be_bytes()[..], question].concat()).await?;
+    stream.flush().await?;
+    let length = usize::try_from(stream.read_u32().await?).unwrap_or(usize::MAX);
+    if length == 0 || length > MAX_MESSAGE_BYTES {
+        return Err(std::io::Error::other(format!("an agent's message of {length} bytes")));
+    }
+    let mut message = vec![0; length];
+    stream.read_exact(&mut message).await?;
+    Ok(message.into())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_agent_that_does_not_answer_is_let_go_with_the_question() {
+        let (near, mut far) = tokio::io::duplex(64);
+        let agent = UserAgent::over(Box::new(near));
+        let mut heard = [0; 5];
+        tokio::select! {
+            answer = agent.ask(Message::Identities.encode()) => unreachable!("{answer:?}"),
+            read = far.read_exact(&mut heard) => assert_eq!(read.unwrap(), 5),
+        }
+        assert_eq!(far.read(&mut heard).await.unwrap(), 0, "the stream is closed");
+        assert!(matches!(agent.ask(Message::Identities.encode()).await, Err(AgentError::Silent)));
+    }
 }

@@ -15,13 +15,25 @@ use crate::client::Credentials;
 /// Signatures of one login that is tried again.
 const MAX_SIGNATURES: usize = 2;
 
-/// What was asked for and not done. It ends the connection: an honest proxy asks for nothing of the kind.
+/// What was not signed. It ends the connection. Unless the key did not sign, the proxy asked for what no honest one does.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the proxy asked your key for more than the login {login} on {host}: {asked}; nothing was signed")]
+#[error("{}", self.told())]
 pub struct NotSigned {
     login: String,
     host: String,
     asked: Asked,
+}
+
+impl NotSigned {
+    fn told(&self) -> String {
+        let Self { login, host, asked } = self;
+        match asked {
+            Asked::Key(why) => format!("your key did not sign the login {login} on {host}: {why}"),
+            _ => format!(
+                "the proxy asked your key for more than the login {login} on {host}: {asked}; nothing was signed"
+            ),
+        }
+    }
 }
 
 /// An agent with one key and its certificate, that signs the login which the user has asked for.

@@ -110,11 +110,12 @@ impl Credentials {
         }
     }
 
-    /// Signs what is no login: two `string`, the scheme and the signature (RFC 4253 §6.6), and behind them what a security key adds.
+    /// Signs the word that a login is wanted (`sallyport_ca::WantedLogin`), as two `string`, the scheme and the signature (RFC 4253 §6.6). What is
+    /// signed is the caller's to choose: it takes nothing that others have made.
     ///
     /// # Errors
     /// [`ClientError::Signing`] or [`ClientError::Agent`] when the key cannot sign.
-    pub async fn sign_message(&self, message: &[u8]) -> Result<Vec<u8>, ClientError> {
+    pub async fn sign_word(&self, message: &[u8]) -> Result<Vec<u8>, ClientError> {
         self.sign(message, None).await
     }
 

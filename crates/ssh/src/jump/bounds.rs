@@ -15,7 +15,7 @@ pub(super) const DRAINING: &str = "the proxy is shutting down; try again in a mo
 pub(super) struct Bounds {
     /// From the first byte to a proven identity.
     pub(super) patience: Duration,
-    /// From there to the answers to what it is asked besides; and as long a connection may stand unused.
+    /// From there to the answers to what the proxy asks besides the key. A connection may stand unused for as long.
     pub(super) idle: Duration,
     /// No new client is let in any more, and one without a channel is sent away.
     pub(super) draining: CancellationToken,

@@ -195,18 +195,21 @@ async fn http(
         return debug!(caller = caller.name(), "a connection beyond those that a caller may have is closed");
     };
     let answering = Arc::new(connection);
-    let calls = Arc::new(Calls {
+    let serving = Arc::new(Serving {
         refused: refused_all_but_open(&caller),
         is_traced: sallyport_telemetry::is_on(),
         gate: Arc::clone(&api.gate),
         identities: Arc::clone(&api.identities),
-        issuance: Arc::clone(&api.issuance),
         logins: Arc::clone(&api.logins.logins),
-        tasks: api.tasks.clone(),
-        connection: Arc::clone(&answering),
         line: line.clone(),
         router: routes.prepare().into_axum_router(),
         caller,
+    });
+    let calls = Arc::new(Calls {
+        issuance: Arc::clone(&api.issuance),
+        tasks: api.tasks.clone(),
+        connection: Arc::clone(&answering),
+        serving,
         offer,
     });
     // One service around the router, and not a layer of the router's for each step: it would copy every layer below for each call.
@@ -276,39 +279,48 @@ fn refused_all_but_open(caller: &Caller) -> Option<Status> {
     }
 }
 
-/// The calls of one connection.
+/// The calls of one connection, from their first byte to the last of their answers.
 struct Calls {
-    caller: Caller,
-    /// Why all is refused but what strangers may call.
-    refused: Option<Status>,
     offer: Option<ClientOffer>,
-    is_traced: bool,
-    gate: Arc<Gate>,
-    identities: Arc<Identities>,
-    issuance: Arc<Issuance>,
-    logins: Arc<Logins>,
-    tasks: Tasks,
     connection: Arc<Connection>,
-    line: Line,
-    router: Router,
+    tasks: Tasks,
+    issuance: Arc<Issuance>,
+    serving: Arc<Serving>,
 }
 
 impl Calls {
     /// Answers a call within the bounds of its caller, and says with the answer which trust is in force.
-    async fn answer(self: Arc<Self>, request: Request) -> Response {
+    async fn answer(&self, request: Request) -> Response {
         if let Some(offer) = &self.offer {
             offer.asks(request.headers());
         }
-        let calls = Arc::clone(&self);
-        let serve = |request| async move { calls.serve(request).await };
+        let Serving { gate, caller, .. } = &*self.serving;
+        let serving = Arc::clone(&self.serving);
+        let serve = |request| async move { serving.serve(request).await };
         let on = (&*self.connection, &self.tasks);
-        let mut response = within_bounds(&self.gate, &self.caller, on, request, serve).await;
+        let mut response = within_bounds(gate, caller, on, request, serve).await;
         if let Ok(version) = self.issuance.authorities().trust().version().parse() {
             response.headers_mut().insert(TRUST_HEADER, version);
         }
         response
     }
+}
 
+/// What serves the calls of one connection. A call that changes something keeps it to its end also when the connection is gone, and with it
+/// nothing that counts as the connection.
+struct Serving {
+    caller: Caller,
+    /// Why all is refused but what strangers may call.
+    refused: Option<Status>,
+    is_traced: bool,
+    gate: Arc<Gate>,
+    identities: Arc<Identities>,
+    logins: Arc<Logins>,
+    line: Line,
+    router: Router,
+}
+
+impl Serving {
     /// Serves a call as its caller's, as the state has them now, which the connection may have outlived.
     async fn serve(&self, mut request: Request) -> Response {
         if request.uri().path() != FOLLOWING {

@@ -7,6 +7,7 @@ use sallyport_access::HostRole;
 use sallyport_ca::Trust;
 use sallyport_ca::keys::{SshKeyPair, ssh_signature};
 use sallyport_ssh::agent::{LoginSigner, UserAgent};
+use sallyport_ssh::client::Credentials;
 use sallyport_ssh::node::LoginBy;
 use ssh_key::Certificate;
 
@@ -235,4 +236,28 @@ async fn nothing_but_the_one_login_is_signed() {
     signer.vouch(sallyport_access::HostId::new());
     let error = signer.answer(&bind(&host, &blob(&host), b"session", 0)).await.unwrap_err().to_string();
     assert!(error.contains("the authority does not name"), "{error}");
+}
+
+#[tokio::test]
+async fn a_key_that_does_not_sign_is_no_fault_of_the_proxy() {
+    let cluster = Cluster::new();
+    let user = cluster.user();
+    let asked = Asked { cluster, user };
+    let host = asked.cluster.host(NODE, HostRole::OpenSsh);
+    // It holds the key, and its user declines.
+    let (agent, mut questions) = UserAgent::new();
+    let held = [vec![12, 0, 0, 0, 1], string(&asked.own()), string(b"")].concat();
+    tokio::spawn(async move {
+        while let Some(question) = questions.recv().await {
+            let answer = if question.message[..] == [11] { held.clone() } else { vec![5] };
+            question.answer.send(answer.into()).unwrap();
+        }
+    });
+    let credentials = Credentials::by_agent(agent, &asked.user.certificate).await.unwrap();
+    let mut signer = LoginSigner::new(credentials, asked.cluster.trust.clone(), NODE, "root");
+    let bind = bind(&host, &blob(&host), b"session", 0);
+    signer.vouch(signer.server_asked(&bind).unwrap());
+    signer.answer(&bind).await.unwrap();
+    let error = signer.answer(&asked.right(b"session")).await.unwrap_err().to_string();
+    assert!(error.starts_with("your key did not sign the login root on web-1: "), "{error}");
 }
