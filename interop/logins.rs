@@ -99,6 +99,9 @@ fn a_login_ends_at_once_by_another_of_its_user_and_by_logging_out() {
         assert!(!output.status.success() && stderr(&output).contains("its user logged out"), "{output:?}");
     }
     refused(&alice.run(&["ls"]), 3);
+    // Of a login that has ended nothing goes on to count.
+    let out = ok(thief.run(&["logout"]));
+    assert!(stderr(&out).is_empty(), "{out:?}");
     ok(alice.login(&[]));
     is_in(&alice);
 }

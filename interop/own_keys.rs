@@ -261,3 +261,28 @@ fn a_security_key_signs_each_connection_of_stock_ssh_and_has_to_be_touched() {
     assert_eq!(agent.signatures(), before);
     let _ = alice.run(&["connect", "--stop"]);
 }
+
+#[test]
+fn an_agent_keeps_nothing_of_a_login_that_another_has_followed() {
+    let (cluster, alice) = Cluster::with_node();
+    let agent = SshAgent::start(cluster.path("agent"));
+    let held = || {
+        let listed = Command::new("ssh-add").arg("-l").env("SSH_AUTH_SOCK", &agent.socket).output().unwrap();
+        stdout(&listed).lines().filter(|line| line.contains("SHA256:")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    ok(alice.login_beside(&agent.socket, &[]));
+    let first = held();
+    assert_eq!(first.len(), 2, "a key and its certificate: {first:?}");
+    ok(alice.login_beside(&agent.socket, &[]));
+    let second = held();
+    assert_eq!(second.len(), 2, "{second:?}");
+    assert!(second.iter().all(|line| !first.contains(line)), "{first:?} {second:?}");
+    let key = keygen(cluster.path("id"));
+    let output = ok(alice.login_beside(&agent.socket, &["--ssh-key", key.to_str().unwrap()]));
+    assert!(stderr(&output).contains("is for another SSH key"), "{}", stderr(&output));
+    assert!(held().is_empty(), "{:?}", held());
+    // A key that the user has added stays.
+    agent.add(&key);
+    ok(alice.login_beside(&agent.socket, &[]));
+    assert_eq!(held().iter().filter(|line| line.contains("a key of mine")).count(), 1, "{:?}", held());
+}

@@ -400,7 +400,7 @@ pub(crate) fn public_key(data: &KeyData) -> Result<PublicKey, CaError> {
     }
 }
 
-const OTHERWISE: &str = "make an ed25519 key, or RSA with 2048, 3072 or 4096 bits";
+const OTHERWISE: &str = "make an ed25519 key, or RSA with 2048, 3072, 4096 or 8192 bits";
 
 /// Reads a subject's public key line and says no to what we do not certify.
 pub(crate) fn subject_key(line: &str) -> Result<KeyData, CaError> {
@@ -416,7 +416,9 @@ pub(crate) fn subject_key(line: &str) -> Result<KeyData, CaError> {
         Algorithm::Rsa { .. } => match public_key(key.key_data()) {
             Ok(rsa) if rsa.algorithm().standing() != Standing::LabOnly => Ok(key.key_data().clone()),
             Ok(rsa) => Err(bad(format!("{} is too short; {OTHERWISE}", rsa.algorithm()))),
-            Err(error) => Err(bad(format!("{error}; {OTHERWISE}"))),
+            Err(_) => Err(bad(format!(
+                "it is an RSA key of another size or exponent than those that are certified; {OTHERWISE}"
+            ))),
         },
         other => Err(bad(format!("{other} keys are not certified; make an ed25519, ECDSA or RSA key"))),
     }

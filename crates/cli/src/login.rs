@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sallyport_access::UserName;
 use sallyport_access::text::Foreign;
+use sallyport_access::{LockTarget, UserName};
 use serde_json::json;
 use time::OffsetDateTime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -128,6 +128,7 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
     }
     let first = first_trust(&proxy, args.ca_pin.as_deref(), earlier.as_ref()).await?;
     let devices = if args.no_device { Devices::none() } else { devices::own(global)? };
+    let former = earlier.as_ref().map(ssh_agent::Former::of);
     let logged_in = if args.security_key {
         let user = user_name(args.user.as_deref(), earlier.as_ref())?;
         by_security_key(&proxy, &first, &user, &args, (&profiles, &devices, own)).await?
@@ -157,8 +158,15 @@ pub(crate) async fn run(global: &Global, args: Args) -> CliResult {
         ui::say(logged_in.message_of_the_day.trim_end());
     }
     let stored = logged_in.stored;
+    if let Some(former) = former {
+        former.remove();
+    }
     add_to_agent(&stored, args.add_keys_to_agent).await?;
-    report(&stored, args.format)
+    report(&stored, args.format)?;
+    if earlier.is_some_and(|earlier| earlier.profile.ssh_key != stored.profile.ssh_key) {
+        ui::say("note: what sallyport config has written before is for another SSH key: write it anew");
+    }
+    Ok(())
 }
 
 /// Has the person prove who they are in a browser, here or elsewhere. Another person than the one at this terminal may prove the page, so
@@ -517,13 +525,19 @@ async fn end(stored: &Stored) -> CliResult {
         match authority.logins().end(request).await {
             Ok(_) => Ok(()),
             // It has ended before: another login or an administrator did it.
-            Err(status) if status.code() == tonic::Code::NotFound => Ok(()),
+            Err(status) if status.code() == tonic::Code::NotFound || has_ended(stored, &status) => Ok(()),
             Err(status) => Err(CliError::from_status("end the login", &status)),
         }
     };
     let late =
         || CliError::new(format!("{} did not answer within {} s", stored.profile.proxy, ENDING.as_secs()));
     tokio::time::timeout(ENDING, ending).await.map_err(|_| late())?
+}
+
+/// Whether the cluster keeps the login out because it has ended.
+fn has_ended(stored: &Stored, status: &tonic::Status) -> bool {
+    let id = stored.profile.login.as_ref().and_then(|login| login.id.parse().ok());
+    id.is_some_and(|id| status.message().contains(&format!("{} is locked", LockTarget::LoginId(id))))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The user's ssh-agent, which may hold the key and the certificate of a login.
 
+use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use futures::future::BoxFuture;
@@ -60,6 +61,40 @@ pub fn holds(stored: &Stored) -> bool {
     let Some(blob) = certificate.split_whitespace().nth(1) else { return false };
     let listed = Command::new("ssh-add").arg("-L").stdin(Stdio::null()).stderr(Stdio::null()).output();
     listed.is_ok_and(|listed| String::from_utf8_lossy(&listed.stdout).contains(blob))
+}
+
+/// What the agent may hold of a login by our hand, whose files another login is about to take.
+#[derive(Debug)]
+pub struct Former(Vec<String>);
+
+impl Former {
+    /// Of a login that is stored.
+    #[must_use]
+    pub fn of(stored: &Stored) -> Self {
+        let key = stored.profile.ssh_key.is_none().then_some("ssh_key.pub");
+        let files = ["ssh_key-cert.pub"].into_iter().chain(key);
+        Self(files.filter_map(|name| Some(stored.read(name).ok()?.trim().to_owned())).collect())
+    }
+
+    /// Takes it from the agent: nothing that removes the login that follows would find it there.
+    pub fn remove(&self) {
+        if !is_there() {
+            return;
+        }
+        for line in &self.0 {
+            let removing = Command::new("ssh-add")
+                .args(["-q", "-d", "-"])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn();
+            let Ok(mut removing) = removing else { return };
+            if let Some(mut input) = removing.stdin.take() {
+                let _ = input.write_all(format!("{line}\n").as_bytes());
+            }
+            let _ = removing.wait();
+        }
+    }
 }
 
 /// Takes the key and the certificate of a login from the agent. It may never have had them; either way they are gone afterwards. A key of the

@@ -101,6 +101,9 @@ pub(super) async fn run(authority: &Authority, args: &Args) -> CliResult {
         if !ca.tls_algorithm.is_empty() {
             let until = valid(&ca.valid_until);
             ui::data(format!("  tls       {} {}, until {until}", ca.tls_algorithm, ca.tls_pin))?;
+            if ca.kind == "host" {
+                ui::data(format!("  pin       {}, for sallyport login --ca-pin", ca.tls_pin))?;
+            }
         }
         if !ca.jwt_algorithm.is_empty() {
             ui::data(format!("  jwt       {}", ca.jwt_algorithm))?;
