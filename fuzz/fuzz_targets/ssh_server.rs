@@ -103,7 +103,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
     World { jump, key, plain, certificate }
 });
 
-/// The nodes behind the proxy: one that gives back what it hears, one that says much, one that hears nothing, one that is gone at once,
+/// The nodes behind the proxy: a node gives back what it hears, a node says much, a node hears nothing, a node is gone at once,
 /// and none of another name.
 struct Nodes(Arc<Trust>);
 
@@ -167,10 +167,10 @@ struct Client {
     session: Option<[u8; 32]>,
     /// The server's numbers of the channels that are open.
     open: Vec<[u8; 4]>,
-    /// It has shown its certificate and signed, under a name that is asked nothing more, and under the one that is.
+    /// The client has shown its certificate and signed, under a name of which the proxy asks nothing more, and under `mfa`, of which it does.
     signed: bool,
     signed_asked: bool,
-    /// It has said the code.
+    /// The client has said the code.
     answered: bool,
     is_in: bool,
     /// It has said a message of the exchange out of its turn, and has not the keys that the server has.

@@ -7,8 +7,8 @@ use crate::crypto;
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::global::Global;
 use crate::ui;
-use sallyport_client::own_ssh_key;
 use sallyport_client::profile::Stored;
+use sallyport_client::{advice, own_ssh_key};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -56,9 +56,7 @@ fn quote(text: &str) -> String {
 
 /// A word of the shell that ProxyCommand is run by, with `%` doubled for ssh.
 fn shell_word(text: &str) -> String {
-    let text = text.replace('%', "%%");
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=".contains(c);
-    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+    advice::shell_word(&text.replace('%', "%%"))
 }
 
 /// What ssh runs to reach a node. Where this process is in FIPS mode, it is, too. With a key of the user's own, SSH goes to the node itself, so

@@ -68,7 +68,7 @@ pub(crate) struct Args {
     /// Be asked for the password here, where the cluster prefers passkeys.
     #[arg(long)]
     password: bool,
-    /// Have this SSH key of yours certified, in place of one that is made for the login: the file of a public key, or of a private key beside
+    /// Have the cluster certify this SSH key of yours, in place of one that the login makes: the file of a public key, or of a private key beside
     /// which it is. Keys in security keys (ssh-keygen -t ed25519-sk) are taken, too. The private key is not read: it signs for stock ssh with
     /// what sallyport config writes, and for sallyport ssh by SSH from your ssh-agent.
     #[arg(long, value_name = "FILE")]

@@ -107,9 +107,14 @@ fn elsewhere(origins: &[String]) -> Option<String> {
 }
 
 /// A word of a shell's command.
-fn word(text: &str) -> String {
+#[must_use]
+pub fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=".contains(c);
-    if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
 }
 
 /// How an agent gets the key of this file. Without the private key beside it the key is in a token, or in an agent that is another one.
@@ -117,13 +122,13 @@ fn in_agent(file: &str) -> String {
     if file.ends_with(".pub") {
         return "have your agent hold the key (ssh-add -L shows what it does), or name the agent in SSH_AUTH_SOCK".to_owned();
     }
-    format!("ssh-add {}  (stock ssh goes without an agent: sallyport config)", word(file))
+    format!("ssh-add {}  (stock ssh goes without an agent: sallyport config)", shell_word(file))
 }
 
 fn public_key(file: &str, why: &NoPublicKey) -> Option<String> {
     match why {
         NoPublicKey::Private => {
-            Some(format!("ssh-keygen -y -f {} > {}", word(file), word(&format!("{file}.pub"))))
+            Some(format!("ssh-keygen -y -f {} > {}", shell_word(file), shell_word(&format!("{file}.pub"))))
         }
         NoPublicKey::Unsupported(_) => Some("ssh-keygen -t ed25519-sk, or -t ed25519, makes one".to_owned()),
         NoPublicKey::Certificate | NoPublicKey::SeveralLines => {

@@ -8,6 +8,7 @@ use super::choice::{self, Choice, Endpoint};
 use crate::error::{CliError, CliResult, Context, Exit};
 use crate::global::Global;
 use crate::ui::{self, Format};
+use sallyport_client::advice::shell_word;
 use sallyport_client::profile::{Stored, TLS_CA, TLS_KEY_DER};
 
 #[derive(Debug, clap::Args)]
@@ -149,15 +150,6 @@ pub(super) fn conninfo_value(value: &str) -> String {
         return value.to_owned();
     }
     format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'"))
-}
-
-/// A word of the shell.
-fn shell_word(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// A URL of pgjdbc. Its key is the one in DER: it takes no PEM.
