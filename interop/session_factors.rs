@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{
     CLUSTER, Cluster, Helped, User, me, ok, recovery_codes, refused, ssh_command, stderr, stdout, target,
+    wait_for,
 };
 
 /// A person with one-time and recovery codes, who is asked by the program of SSH_ASKPASS.
@@ -77,19 +78,14 @@ impl Person {
 /// How long a client may take to say that it cannot ask.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
-/// How long something takes. The machine may be busy with other tests at any one time, so the quickest of five counts; one that is done at
-/// once ends them.
-fn quickest(mut once: impl FnMut()) -> Duration {
-    let mut least = Duration::MAX;
-    for _ in 0..5 {
+/// Whether something takes less than [`AT_ONCE`]. The machine may be busy with other tests at any one time, so it is tried for as long as
+/// that may last; one that waits for something never does.
+fn at_once(mut once: impl FnMut()) {
+    wait_for("one that takes less than two seconds", || {
         let began = Instant::now();
         once();
-        least = least.min(began.elapsed());
-        if least < AT_ONCE {
-            break;
-        }
-    }
-    least
+        (began.elapsed() < AT_ONCE).then_some(())
+    });
 }
 
 /// Questions that the authority has opened.
@@ -108,7 +104,7 @@ fn fifty_stock_ssh_at_once_ask_once() {
     let config = person.alice.ssh_config(&[]);
     // Where there is no person, each is told at once what to run, and nobody is asked.
     let web = target("web-1");
-    let told_after = quickest(|| {
+    at_once(|| {
         let told = stderr(&person.silent("ssh", &[&web, "true"]));
         assert!(told.contains("sallyport mfa pre-auth --for 15m --hosts web-1"), "{told}");
     });
@@ -124,10 +120,6 @@ fn fifty_stock_ssh_at_once_ask_once() {
         assert_eq!(stdout(&ok(child.wait_with_output().unwrap())), format!("{number}\n"));
     }
     assert_eq!((person.questions(), challenges(&cluster)), (1, 1));
-    // A client that was told waited for nothing: it was no slower than one that is let in now, which does all that and more.
-    let let_in_after = quickest(|| drop(ok(person.silent("ssh", &[&web, "true"]))));
-    let most = AT_ONCE.max(2 * let_in_after);
-    assert!(told_after < most, "told after {told_after:?}, let in after {let_in_after:?}");
     let asked = fs::read_to_string(&person.asked).unwrap();
     assert!(asked.contains("/approve#") && asked.contains("and type this code there: "), "{asked}");
 
@@ -195,10 +187,10 @@ fn clients_that_cannot_ask_read_where_to_prove_it() {
     psql.args(["-X", "service=prod", "-c", "select 1"]).env("PGSERVICEFILE", &services).stdin(Stdio::null());
     let told = stderr(&psql.output().unwrap());
     assert!(told.contains("a second factor has to be proven") && told.contains("/approve#"), "{told}");
-    // Proven beforehand, that is not what stands in the way any more.
+    // Proven beforehand, what stands in the way comes after it: no administrator has set the database up.
     let mut before = person.alice.command(&["mfa", "pre-auth", "--for", "1m"]);
     let said = stdout(&ok(person.asks(&mut before).output().unwrap()));
     assert!(said.starts_with("Proven; it serves new sessions until 20"), "{said}");
     let told = stderr(&psql.output().unwrap());
-    assert!(!told.contains("a second factor has to be proven"), "{told}");
+    assert!(told.contains("prod: the TLS certificate and key cannot be used"), "{told}");
 }

@@ -63,7 +63,9 @@ fn asks_once(scale: Scale) {
     let began = Instant::now();
     let mut ansible = play("all", scale.nodes);
     ansible.env("SSH_ASKPASS", silent(&cluster, &person)).env("SSH_ASKPASS_REQUIRE", "force");
-    let ansible = ansible.stdout(Stdio::piped()).spawn().unwrap();
+    // It runs with no standard stream that does not block, as `ssh` leaves the one that other tests of this process share with it.
+    ansible.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let ansible = ansible.spawn().unwrap();
     let before = scale.few;
     wait_for("every fork", || {
         let wanting = |event: &&serde_json::Value| event["fields"]["reason"] == "factor_missing";
