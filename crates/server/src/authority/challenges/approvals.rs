@@ -4,7 +4,7 @@ use sallyport_access::text::Foreign;
 use sallyport_access::{SessionFactor, SessionTarget, UserName};
 use sallyport_audit::{Code, Event};
 use sallyport_store::Stored;
-use sallyport_webauthn::{AuthenticationChoice, Purpose as Ceremony, WebAuthnError, Who};
+use sallyport_webauthn::{Purpose as Ceremony, WebAuthnError, Who};
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
@@ -14,7 +14,7 @@ use crate::authority::accounts::means::{Means, UsedFactor, Way};
 use crate::authority::caller::{Caller, shown};
 use crate::authority::challenges::kept::Challenges;
 use crate::authority::challenges::pages::{Browser, client, detail};
-use crate::authority::challenges::passkeys::Checked;
+use crate::authority::challenges::passkeys::{Checked, verifies_its_user};
 use crate::authority::challenges::records::{
     ChallengeRecord, NamedTarget, ProvenBy, Purpose, SessionsAsked, State,
 };
@@ -80,6 +80,15 @@ fn only_hardware() -> Status {
     Status::failed_precondition(
         "these sessions want a passkey or security key that does not leave its device (require_session_mfa: hardware); use one \
          at the page, or add one: sallyport mfa add",
+    )
+}
+
+/// What a user reads whose key was touched and has asked for nothing else.
+fn unverified() -> Status {
+    Status::permission_denied(
+        "the passkey or security key did not verify you, and an approval takes none that was only touched, since a thief can do that: set a PIN \
+         or a fingerprint on it (fido2-token -S, or the settings of your system or browser) and use it with that, or prove another passkey or \
+         a one-time or recovery code",
     )
 }
 
@@ -162,7 +171,8 @@ impl Challenges {
         Ok((approval, provider))
     }
 
-    /// Begins to prove one of the user's passkeys.
+    /// Begins to prove one of the user's passkeys. Its user has to be verified, as at a login: what is proven changes factors, administers and
+    /// opens sessions for the holder of a login, which may be stolen together with the key.
     pub(crate) async fn begin_approval_passkey(
         &self,
         browser: &Browser,
@@ -178,7 +188,7 @@ impl Challenges {
             self.factors.held(&user, now).await?.credentials_worth(stored.value.purpose.wants());
         let handle = self.factors.handle(&user, now).await?;
         let who = Who::User { handle: &handle, credentials: &credentials };
-        let begun = party.begin_authentication(Ceremony::StepUp, who, &AuthenticationChoice::default(), now);
+        let begun = party.begin_authentication(Ceremony::StepUp, who, &verifies_its_user(), now);
         let (options, pending) = begun.map_err(|error| match error {
             WebAuthnError::NoCredentials => Status::failed_precondition(
                 "you have no passkey here; prove a one-time or recovery code instead",
@@ -223,7 +233,10 @@ impl Challenges {
                 self.counter_on_record(whose.as_ref(), &error, now).await;
                 let event = browser.event(Code::ChallengeRefused).user(user.as_str()).message(error.word());
                 self.wrong_proof(&browser.caller, &stored, event, now).await?;
-                return Err(refusal(&error));
+                return Err(match error {
+                    WebAuthnError::UserNotVerified => unverified(),
+                    error => refusal(&error),
+                });
             }
         };
         let after = factor.value.after_use(authentication.credential, now);

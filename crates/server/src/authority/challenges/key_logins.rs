@@ -3,9 +3,7 @@
 //! program has had signed for a false authority, which may have passed on what this one has asked.
 
 use sallyport_access::UserName;
-use sallyport_webauthn::{
-    Assertion, AuthenticationChoice, Pending, Purpose as Ceremony, UserVerification, WebAuthnError, Who,
-};
+use sallyport_webauthn::{Assertion, Pending, Purpose as Ceremony, WebAuthnError, Who};
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
@@ -13,7 +11,7 @@ use tonic::Status;
 use crate::authority::caller::Caller;
 use crate::authority::challenges::kept::Challenges;
 use crate::authority::challenges::pages::Browser;
-use crate::authority::challenges::passkeys::Checked;
+use crate::authority::challenges::passkeys::{Checked, verifies_its_user};
 use crate::authority::challenges::records::{LoginAsked, Purpose, Redirect};
 use crate::authority::factors::passkeys::refusal;
 
@@ -41,11 +39,7 @@ impl Challenges {
         let (opened, _) = self.begin_login(caller, asked, Redirect::SecurityKey, now).await?;
         let party = self.factors.party()?;
         let stored = self.at(caller, &opened.id, now).await?;
-        let choice = AuthenticationChoice {
-            user_verification: Some(UserVerification::Required),
-            ..AuthenticationChoice::default()
-        };
-        let begun = party.begin_authentication(Ceremony::Login, Who::Anyone, &choice, now);
+        let begun = party.begin_authentication(Ceremony::Login, Who::Anyone, &verifies_its_user(), now);
         let (options, pending) = begun.map_err(|error| refusal(&error))?;
         let asks = self.asks(&stored, &options, &pending, now).await?;
         Ok(v1::BeginKeyLoginResponse {

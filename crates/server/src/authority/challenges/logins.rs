@@ -4,7 +4,7 @@ use data_encoding::BASE64URL_NOPAD;
 use sallyport_audit::Code;
 use sallyport_sal::hash;
 use sallyport_store::Stored;
-use sallyport_webauthn::{AuthenticationChoice, Purpose as Ceremony, UserVerification, WebAuthnError, Who};
+use sallyport_webauthn::{Purpose as Ceremony, WebAuthnError, Who};
 use sallyport_wire::{convert, v1};
 use time::OffsetDateTime;
 use tonic::Status;
@@ -16,7 +16,7 @@ use crate::authority::accounts::opening::{Proven, Spends};
 use crate::authority::caller::shown;
 use crate::authority::challenges::kept::{Challenges, random_text};
 use crate::authority::challenges::pages::{Browser, client};
-use crate::authority::challenges::passkeys::Checked;
+use crate::authority::challenges::passkeys::{Checked, verifies_its_user};
 use crate::authority::challenges::records::{
     CODE_LIFETIME, ChallengeRecord, LoginAsked, OneTimeCode, ProvenBy, Purpose, Redirect, State,
 };
@@ -124,11 +124,7 @@ impl Challenges {
         let party = self.factors.party()?;
         let stored = self.at(&browser.caller, id, now).await?;
         self.may_be_proven(browser, &stored, code, now).await?;
-        let choice = AuthenticationChoice {
-            user_verification: Some(UserVerification::Required),
-            ..AuthenticationChoice::default()
-        };
-        let begun = party.begin_authentication(Ceremony::Login, Who::Anyone, &choice, now);
+        let begun = party.begin_authentication(Ceremony::Login, Who::Anyone, &verifies_its_user(), now);
         let (options, pending) = begun.map_err(|error| refusal(&error))?;
         self.asks(&stored, &options, &pending, now).await
     }

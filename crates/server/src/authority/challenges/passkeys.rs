@@ -3,8 +3,8 @@
 use sallyport_access::UserName;
 use sallyport_store::{Stored, typed};
 use sallyport_webauthn::{
-    Account, Authentication, AuthenticationResponse, Credential, Pending, Purpose as Ceremony,
-    RegistrationResponse, UserHandle, WebAuthnError,
+    Account, Authentication, AuthenticationChoice, AuthenticationResponse, Credential, Pending,
+    Purpose as Ceremony, RegistrationResponse, UserHandle, UserVerification, WebAuthnError,
 };
 use sallyport_wire::v1;
 use serde::Serialize;
@@ -22,6 +22,15 @@ pub(super) struct Checked {
     /// Whose passkey it is, registered here; also where the answer does not hold.
     pub(super) whose: Option<(UserName, Stored<FactorRecord>)>,
     pub(super) outcome: Result<Authentication, WebAuthnError>,
+}
+
+/// What is asked of every passkey that proves something: that it verifies its user, whatever the cluster's `user_verification` says. It is all
+/// that is asked for beside files of a login, or beside nothing, so that a stolen security key that is touched without its PIN proves nothing.
+pub(super) fn verifies_its_user() -> AuthenticationChoice {
+    AuthenticationChoice {
+        user_verification: Some(UserVerification::Required),
+        ..AuthenticationChoice::default()
+    }
 }
 
 impl Challenges {

@@ -226,6 +226,22 @@ async fn attacks_what_a_security_key_has_signed_opens_no_other_login() {
     }
 }
 
+/// Whatever the cluster asks of new passkeys.
+#[tokio::test(flavor = "multi_thread")]
+async fn attacks_a_stolen_key_without_its_pin_logs_no_user_in_at_a_terminal() {
+    let cluster = cluster_with(user_verification::discouraged).await;
+    let bench = Bench::at(&cluster).await;
+    let alice = cluster.user("alice", &["root"]).await;
+    let mut key = bench.first_passkey(&alice).await;
+    let login = KeyLogin::begin(&bench, &verifier()).await.unwrap();
+    key.verifies = false;
+    user_verification::is_refused(login.finish(&bench, "alice", login.signed_by(&mut key)).await);
+    let failed = bench.events("SP1000W", "alice").await;
+    assert_eq!(failed.last().unwrap()["message"], "user_not_verified", "{failed:?}");
+    key.verifies = true;
+    as_a_person(&bench, "alice", &mut key).await;
+}
+
 /// A proxy that was taken over begins a login over keys of its own, and has a person's browser sign at its page what the authority has asked.
 #[tokio::test(flavor = "multi_thread")]
 async fn attacks_a_page_steals_no_login_that_a_program_proves() {

@@ -11,6 +11,7 @@ mod passwords;
 mod session_factors;
 mod shown_factors;
 mod stolen;
+mod user_verification;
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -6,6 +6,7 @@ mod hosts;
 mod pins;
 mod places;
 mod shown;
+mod verified;
 mod watched;
 mod ways;
 
@@ -37,9 +38,14 @@ async fn put(cluster: &Cluster, yaml: String) {
 
 /// A cluster whose node `web-1` serves the application `wiki` and the database `shop`, and alice with a role of these options.
 async fn scene(options: &str) -> (Cluster, User) {
+    scene_with(options, |_| {}).await
+}
+
+async fn scene_with(options: &str, adjust: impl FnOnce(&mut Config)) -> (Cluster, User) {
     let cluster = cluster_with(|config| {
         config.node = Some(node_section("web-1"));
         devices::file_keys(config);
+        adjust(config);
     })
     .await;
     let alice = cluster.user("alice", &[&os_login()]).await;
