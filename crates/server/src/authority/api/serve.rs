@@ -323,7 +323,7 @@ struct Serving {
 impl Serving {
     /// Serves a call as its caller's, as the state has them now, which the connection may have outlived.
     async fn serve(&self, mut request: Request) -> Response {
-        if request.uri().path() != FOLLOWING {
+        if self.is_use(request.uri().path()) {
             self.logins.used(&self.caller);
         }
         request.extensions_mut().insert(self.identities.as_now(&self.caller));
@@ -339,6 +339,14 @@ impl Serving {
             Caller::LocalAdmin => sallyport_store::ahead(served).await,
             Caller::Anonymous { .. } | Caller::Behind { .. } | Caller::Certified { .. } => served.await,
         }
+    }
+
+    /// Whether a call is a use of its caller's login. A thief of it whose calls are refused, such as for the address that they come from, does
+    /// not keep it from ending for want of use; nor by what strangers may call, for which no login is needed.
+    fn is_use(&self, path: &str) -> bool {
+        self.refused.is_none()
+            && path != FOLLOWING
+            && self.caller.identity().is_some_and(|identity| self.gate.check_valid(identity).is_ok())
     }
 
     async fn let_in(&self, request: Request) -> Response {
@@ -427,5 +435,121 @@ pub(crate) async fn admin_socket(api: &Arc<Api>, path: &Path) -> Result<(), Serv
             http(&api, Box::new(stream), Caller::LocalAdmin, None, None).await;
             drop(place);
         });
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::IpAddr;
+
+    use sallyport_access::{Identity, UserName};
+    use sallyport_wire::v1;
+    use sallyport_wire::v1::admin_server::Admin as _;
+    use time::Duration;
+
+    use super::*;
+    use crate::authority::identities::logins::{Opened, OpenedBy, open_login};
+    use crate::authority::sso::tests::Site;
+
+    const LIST: &str = "/sallyport.v1.Cluster/ListNodes";
+    const STRANGERS: &str = "/sallyport.v1.Login/Ping";
+
+    /// What serves a caller from this address.
+    fn serving(api: &Api, identity: &Arc<Identity>, from: [u8; 4]) -> Serving {
+        let from = PeerInfo::direct((from, 7).into());
+        let caller = Caller::Certified { identity: Arc::clone(identity), from };
+        Serving {
+            refused: refused_all_but_open(&caller),
+            is_traced: false,
+            gate: Arc::clone(&api.gate),
+            identities: Arc::clone(&api.identities),
+            logins: Arc::clone(&api.logins.logins),
+            line: Line::default(),
+            // What is let in finds no method here.
+            router: Router::new(),
+            caller,
+        }
+    }
+
+    async fn call(serving: &Serving, path: &str) -> Response {
+        serving.serve(Request::builder().uri(path).body(Body::empty()).unwrap()).await
+    }
+
+    fn local<T>(message: T) -> tonic::Request<T> {
+        let mut request = tonic::Request::new(message);
+        request.extensions_mut().insert(Caller::LocalAdmin);
+        request.extensions_mut().insert(Line::default());
+        request
+    }
+
+    /// A user with a login, of which nothing is known but that it was opened.
+    async fn opened(api: &Api, site: &Site, name: &str, at: OffsetDateTime) -> Identity {
+        let roles = vec!["idle".to_owned()];
+        let asked = v1::CreateUserRequest { name: name.to_owned(), roles, ..Default::default() };
+        api.admin.clone().create_user(local(asked)).await.unwrap();
+        let name = UserName::new(name).unwrap();
+        let identity = Identity {
+            valid_before: at + Duration::hours(12),
+            ..api.identities.identity_of(&api.identities.user(&name).unwrap(), at)
+        };
+        let by = OpenedBy::Signed("olga".to_owned());
+        let opened = Opened::new(&Caller::LocalAdmin, by, "desk", &[], at);
+        let step = open_login(&name, identity.login_id, at + Duration::hours(12), Some(opened)).unwrap();
+        site.authority.services.store.backend().transact(vec![step], at).await.unwrap();
+        identity
+    }
+
+    /// Whether a login was seen in use.
+    async fn is_used(api: &Api, identity: &Identity, now: OffsetDateTime) -> bool {
+        let listed = api.logins.logins.list(identity.user(), "", 0, None, now).await.unwrap().logins;
+        let login = listed.into_iter().find(|login| login.id == identity.login_id.to_string());
+        login.unwrap().last_used.is_some()
+    }
+
+    fn has_ended(site: &Site, identity: &Identity) -> bool {
+        let cache = site.authority.services.policy.cache();
+        cache.locks.iter().any(|lock| lock.target == sallyport_access::LockTarget::LoginId(identity.login_id))
+    }
+
+    #[tokio::test]
+    async fn attacks_calls_that_are_refused_keep_no_stolen_login_from_ending_for_want_of_use() {
+        let site = Site::new().await;
+        let api = &site.authority.services.api;
+        let role = async |options: &str| {
+            let yaml = format!(
+                "kind: role\nversion: v1\nmetadata: {{name: idle}}\nspec: {{options: {{{options}}}}}\n"
+            );
+            let asked = v1::CreateResourceRequest { yaml, replace: true };
+            api.admin.clone().create_resource(local(asked)).await.unwrap();
+        };
+        role("login_idle_timeout: 30m").await;
+        let start = OffsetDateTime::now_utc() - Duration::hours(1);
+        let home: IpAddr = [192, 0, 2, 7].into();
+        let stolen = Identity { pinned_to: Some(home), ..opened(api, &site, "alice", start).await };
+        let own = Identity { pinned_to: Some(home), ..opened(api, &site, "bob", start).await };
+        // From before the role has pinned, so that it says no address.
+        let unpinned = opened(api, &site, "carol", start).await;
+        role("login_idle_timeout: 30m, pin_source_ip: true").await;
+
+        let now = OffsetDateTime::now_utc();
+        let at_home = serving(api, &Arc::new(own.clone()), [192, 0, 2, 7]);
+        // The router has no method, which is told apart from a refusal.
+        assert_eq!(call(&at_home, LIST).await.status(), http::StatusCode::NOT_FOUND);
+        assert!(is_used(api, &own, now).await, "a call that is let in is a use");
+        let thief = serving(api, &Arc::new(stolen.clone()), [198, 51, 100, 3]);
+        let refused = call(&thief, LIST).await;
+        let told = refused.headers()["grpc-message"].to_str().unwrap();
+        assert!(refused.headers()["grpc-status"] == "7" && told.contains("192.0.2.7"), "{told}");
+        assert_eq!(call(&thief, STRANGERS).await.status(), http::StatusCode::NOT_FOUND);
+        let unpinned_thief = serving(api, &Arc::new(unpinned.clone()), [198, 51, 100, 3]);
+        for path in [LIST, STRANGERS] {
+            call(&unpinned_thief, path).await;
+        }
+        for identity in [&stolen, &unpinned] {
+            assert!(!is_used(api, identity, now).await, "{identity:?}");
+        }
+        api.logins.logins.end_idle(now).await.unwrap();
+        assert!(has_ended(&site, &stolen) && has_ended(&site, &unpinned) && !has_ended(&site, &own));
     }
 }

@@ -309,7 +309,7 @@ impl Logins {
 
     /// Ends the logins that were not in use for as long as the roles of their users allow. What memory does not know may have been in
     /// use for [`KEPT_TO`] after what is written down, in an authority that was killed.
-    pub(super) async fn end_idle(&self, now: OffsetDateTime) -> Result<(), Status> {
+    pub(crate) async fn end_idle(&self, now: OffsetDateTime) -> Result<(), Status> {
         let cache = self.policy.cache();
         if !cache.roles.values().any(|role| role.options.login_idle_timeout.is_some()) {
             return Ok(());
