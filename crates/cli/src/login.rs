@@ -328,6 +328,9 @@ pub(crate) async fn begin(
 
 /// Asks for what was not given.
 fn secrets(user: &UserName, login: &Login, otp: Option<String>, password_stdin: bool) -> CliResult<Secrets> {
+    if login.offers_single_sign_on && !password_stdin && ui::can_ask() {
+        ui::say("note: with single sign-on there is no password: Ctrl-C, and sallyport login --browser");
+    }
     let password = ui::password(&format!("Password for {user} on {}", login.cluster), password_stdin)?;
     let otp = match otp {
         Some(otp) => otp,

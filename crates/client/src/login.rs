@@ -31,8 +31,10 @@ pub struct Login {
     pub time: Option<OffsetDateTime>,
     /// Whether the cluster requires a one-time code of every user.
     pub requires_code: bool,
-    /// Whether the cluster prefers logins in a browser, by a passkey.
+    /// Whether the cluster prefers logins in a browser, by a passkey or single sign-on.
     pub prefers_browser: bool,
+    /// Whether some users come by a connector, who have no password here.
+    pub offers_single_sign_on: bool,
     /// Whether the cluster has passwords.
     pub takes_passwords: bool,
     client: LoginClient<Channel>,
@@ -83,6 +85,7 @@ impl Login {
                     .login_methods
                     .first()
                     .is_some_and(|method| method == "passkey" || method == "sso"),
+                offers_single_sign_on: ping.login_methods.iter().any(|method| method == "sso"),
                 // One of an earlier release names no methods, and has passwords.
                 takes_passwords: ping.login_methods.is_empty()
                     || ping.login_methods.iter().any(|method| method == "password"),

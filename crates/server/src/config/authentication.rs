@@ -28,6 +28,8 @@ pub enum PreferredLogin {
     Password,
     /// A passkey, in a browser.
     Passkey,
+    /// The browser: a passkey where those are on, else single sign-on; where there is neither, a password in the terminal.
+    Browser,
 }
 
 /// Who may log in on a machine without a browser, by one elsewhere.
@@ -97,7 +99,7 @@ pub struct WebauthnSection {
     pub rp_id: String,
     /// The pages that may ask for them, each at the domain or a subdomain of it.
     pub origins: Vec<String>,
-    /// Whether approvals and new passkeys want the user verified; logins without a password always do. Default required.
+    /// Whether a new passkey wants its user verified; all that one proves, and one of an invite, always does. Default required.
     pub user_verification: UserVerification,
     /// The models that are allowed. Unset: all.
     pub attestation: Option<Models>,
@@ -125,14 +127,18 @@ pub(super) fn read(auth: &Section<'_>, problems: &mut Problems) -> Authenticatio
         Some(webauthn) => read_webauthn(&webauthn, problems),
         None => None,
     };
-    let prefers = [("password", PreferredLogin::Password), ("passkey", PreferredLogin::Passkey)];
+    let prefers = [
+        ("password", PreferredLogin::Password),
+        ("passkey", PreferredLogin::Passkey),
+        ("browser", PreferredLogin::Browser),
+    ];
     let prefer = section.choice("prefer", &prefers, problems).unwrap_or_default();
     if prefer == PreferredLogin::Passkey && section.present("webauthn").is_none() {
         problems.push(
             section.place("prefer"),
             &section.name("prefer"),
             "prefers passkeys, which are off",
-            "write auth.authentication.webauthn with rp_id and origins, or remove prefer",
+            "write auth.authentication.webauthn with rp_id and origins, or prefer: browser for single sign-on, or remove prefer",
         );
     }
     let passwords = passwords::read(&section, problems);
@@ -276,6 +282,14 @@ mod tests {
         let webauthn = read.webauthn.unwrap();
         assert_eq!((webauthn.rp_id.as_str(), webauthn.origins.len()), ("example.org", 2));
         assert!(webauthn.attestation.is_none());
+    }
+
+    #[test]
+    fn the_browser_is_preferred_with_passkeys_and_without() {
+        for more in ["", "    webauthn:\n      rp_id: example.org\n      origins: [https://example.org]\n"] {
+            let read = read(&format!("    prefer: browser\n{more}")).unwrap().auth.unwrap();
+            assert_eq!(read.authentication.prefer, PreferredLogin::Browser, "{more}");
+        }
     }
 
     #[test]

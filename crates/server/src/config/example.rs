@@ -53,7 +53,7 @@ auth:
   # second_factor: required
   # How people prove who they are: docs/mfa.md. Without webauthn, passkeys are off.
   # authentication:
-  #   prefer: passkey                      # password or passkey; default: password
+  #   prefer: passkey                      # password, passkey or browser; default: password
   #   headless: users                      # off, users or everyone: who may log in without a browser on the machine
   #   admin_factor: required               # off, enrolled or required: which administrators prove a factor; the socket asks for none
   #   passwords:
@@ -64,7 +64,7 @@ auth:
   #   webauthn:
   #     rp_id: sallyport.example.org       # passkeys are bound to it for good
   #     origins: [https://sallyport.example.org]
-  #     user_verification: required        # required, preferred or discouraged
+  #     user_verification: required        # of new passkeys: required, preferred or discouraged
   #   devices: { allow_file_keys: false }  # whether a trusted device's key may be in a file: docs/devices.md
   # An address of its own, for proxies in other processes. Without it, an authority that shares its process with a
   # proxy is reached through that proxy only; one that runs alone listens on 0.0.0.0:3025.

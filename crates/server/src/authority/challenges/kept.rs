@@ -134,7 +134,7 @@ impl Challenges {
         let methods = match (self.factors.passkeys(), self.config.authentication.prefer) {
             (None, _) => &["password"][..],
             (Some(_), PreferredLogin::Password) => &["password", "passkey"],
-            (Some(_), PreferredLogin::Passkey) => &["passkey", "password"],
+            (Some(_), PreferredLogin::Passkey | PreferredLogin::Browser) => &["passkey", "password"],
         };
         methods.iter().map(|method| (*method).to_owned()).collect()
     }

@@ -294,6 +294,37 @@ async fn headless_logins_can_be_off_and_a_cluster_says_what_it_prefers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_prefers_the_browser_names_passkeys_and_single_sign_on_before_passwords() {
+    let connector = "kind: github\nversion: v1\nmetadata: {name: hub}\nspec:\n  client_id: a\n  client_secret_file: /etc/s\n  \
+                     organizations: [acme]\n  mapping: {roles: [{claim: teams, value: acme/ops, roles: [access]}]}\n";
+    let preferring = async |prefer: PreferredLogin, passkeys: bool| {
+        let cluster = cluster_with(|config| {
+            let authentication = &mut config.auth.as_mut().unwrap().authentication;
+            authentication.prefer = prefer;
+            authentication.webauthn = authentication.webauthn.take().filter(|_| passkeys);
+        })
+        .await;
+        let mut login = Bench::at(&cluster).await.login().await;
+        let alone = login.ping(v1::PingRequest {}).await.unwrap().into_inner().login_methods;
+        let request = v1::CreateResourceRequest { yaml: connector.to_owned(), replace: true };
+        cluster.admin().await.create_resource(request).await.unwrap();
+        let with = login.ping(v1::PingRequest {}).await.unwrap().into_inner().login_methods;
+        cluster.running.shutdown(false).await;
+        (alone.join(" "), with.join(" "))
+    };
+    for (prefer, passkeys, alone, with) in [
+        (PreferredLogin::Password, false, "password", "password sso"),
+        (PreferredLogin::Password, true, "password passkey", "password passkey sso"),
+        (PreferredLogin::Passkey, true, "passkey password", "passkey sso password"),
+        (PreferredLogin::Browser, true, "passkey password", "passkey sso password"),
+        (PreferredLogin::Browser, false, "password", "sso password"),
+    ] {
+        let named = preferring(prefer, passkeys).await;
+        assert_eq!(named, (alone.to_owned(), with.to_owned()), "{prefer:?} {passkeys}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_an_rp_id_passkeys_are_off_and_each_message_names_the_setting() {
     let cluster = Cluster::without_node().await;
     let bench = Bench::at(&cluster).await;
