@@ -143,6 +143,10 @@ pub const REFRESH: Duration = Duration::from_secs(60 * 60);
 /// able to have the issuer asked for each.
 pub const FETCH_PAUSE: Duration = Duration::from_secs(30);
 
+/// How long a key set is good that cannot be fetched again, since it last was. A thief of a key that the issuer has taken out of its set since
+/// then could sign tokens by it for as long as the thief keeps the set from being fetched.
+pub const LONGEST_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// An issuer's key set as it is kept, and when it is to be fetched again.
 #[derive(Debug, Clone, Default)]
 pub struct KeyCache {
@@ -151,10 +155,18 @@ pub struct KeyCache {
 }
 
 impl KeyCache {
-    /// The keys, however old they are: while the issuer is away, its old keys are good.
+    /// The keys that are good: while the issuer is away, its old ones are for [`LONGEST_KEPT`].
     #[must_use]
-    pub fn keys(&self) -> Option<&KeySet> {
-        self.kept.as_ref().map(|(keys, _)| keys)
+    pub fn keys(&self, now: OffsetDateTime) -> Option<&KeySet> {
+        // From a clock that was set back the age is not known; so it is neither good for ever nor none at once.
+        let is_good = |fetched: OffsetDateTime| (now - fetched).unsigned_abs() < LONGEST_KEPT;
+        self.kept.as_ref().filter(|(_, fetched)| is_good(*fetched)).map(|(keys, _)| keys)
+    }
+
+    /// When the set that is kept was fetched, whether or not it is still good.
+    #[must_use]
+    pub fn fetched(&self) -> Option<OffsetDateTime> {
+        self.kept.as_ref().map(|(_, fetched)| *fetched)
     }
 
     /// Whether to fetch before a token is verified.

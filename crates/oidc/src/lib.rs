@@ -47,7 +47,7 @@ pub use attempt::{ATTEMPT_LIFETIME, Answered, Attempt, s256};
 pub use discovery::{Discovery, MAX_DISCOVERY_BYTES, discovery_url};
 pub use error::OidcError;
 pub use expression::Expression;
-pub use keys::{FETCH_PAUSE, KeyCache, KeySet, MAX_KEY_SET_BYTES, REFRESH};
+pub use keys::{FETCH_PAUSE, KeyCache, KeySet, LONGEST_KEPT, MAX_KEY_SET_BYTES, REFRESH};
 pub use leaves::{Leaf, MAX_LEAVES, leaves};
 pub use logout::LogoutToken;
 pub use mapping::{Mapped, Mapping, Outcome, Pattern, Rule, Step, TraitRule, TraitSource};

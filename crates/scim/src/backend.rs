@@ -58,7 +58,7 @@ pub trait Backend: Send + Sync {
     async fn create(&self, draft: Draft, now: OffsetDateTime) -> Result<Resource, BackendError>;
 
     /// Replaces a resource that still has a revision, and gives it the next one. Where a user is not active any more, its
-    /// sessions and logins end.
+    /// sessions and logins end, and no name that is taken stands in the way of that: the user may keep the name that it had.
     ///
     /// # Errors
     /// [`BackendError::NotFound`], [`BackendError::Changed`], [`BackendError::UserNameTaken`],

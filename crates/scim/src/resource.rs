@@ -66,6 +66,8 @@ pub struct Draft {
 /// Where it stands what a member is, which no client writes.
 const TYPE: &str = "type";
 
+const USER_NAME: &str = "userName";
+
 /// The name under which the client's identifier stands in a message.
 pub(crate) const EXTERNAL_ID: &str = "externalId";
 
@@ -109,7 +111,15 @@ impl Draft {
     /// The name of a user as the client writes it. Two are the same user's if they [fold](crate::fold) to the same.
     #[must_use]
     pub fn user_name(&self) -> Option<&str> {
-        self.text("userName")
+        self.text(USER_NAME)
+    }
+
+    /// Has a user keep the name that they had before, whatever the client calls them now.
+    pub fn keep_user_name(&mut self, before: &Self) {
+        match before.attributes.get(USER_NAME) {
+            Some(name) => drop(self.attributes.insert(USER_NAME.to_owned(), name.clone())),
+            None => drop(self.attributes.remove(USER_NAME)),
+        }
     }
 
     /// The name for people.

@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::ServerError;
 
@@ -172,6 +172,50 @@ fn check_private(path: &Path, mode: u32) -> Result<(), ServerError> {
     })
 }
 
+/// What of its own the authority reads for no document of an administrator's, who may not be one of its machine: what is sent to a server that
+/// the document names would be the author's.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Apart {
+    /// Everything in this directory.
+    pub(crate) directory: PathBuf,
+    /// These files.
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// Why a file is not read.
+const OWN_DIRECTORY: &str = "it is in the authority's own directory, of which nothing is sent to others";
+const OWN_FILE: &str = "it is a secret of this process's own, which its configuration names, and is sent to no others; name a file for this alone";
+
+impl Apart {
+    /// Whether a path names one of these, as it is written: where links lead shows when the file is read.
+    pub(crate) fn refuses_path(&self, path: &Path) -> Option<&'static str> {
+        if path.starts_with(&self.directory) {
+            return Some(OWN_DIRECTORY);
+        }
+        self.files.iter().any(|own| own == path).then_some(OWN_FILE)
+    }
+
+    /// Whether a file that is open is one of these, by whatever name or link it was found.
+    fn refuses(&self, real: &Path, about: &fs::Metadata) -> io::Result<Option<&'static str>> {
+        if real.starts_with(fs::canonicalize(&self.directory)?) {
+            return Ok(Some(OWN_DIRECTORY));
+        }
+        for own in &self.files {
+            match fs::metadata(own) {
+                Ok(own) if (own.dev(), own.ino()) == (about.dev(), about.ino()) => return Ok(Some(OWN_FILE)),
+                Ok(_) => {}
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+                Err(error) => {
+                    let problem = format!("whether it is {} cannot be known: {error}", own.display());
+                    return Err(io::Error::other(problem));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
 /// A file that an administrator's document or the configuration names. Which file that is decides the author of the document, who may
 /// not be an administrator of the machine.
 #[derive(Debug, Clone, Copy)]
@@ -180,8 +224,8 @@ pub(crate) struct Named<'a> {
     pub(crate) limit: u64,
     /// Others of the machine may not read it.
     pub(crate) private: bool,
-    /// It is not in this directory, wherever links lead.
-    pub(crate) apart: Option<&'a Path>,
+    /// It is none of these, wherever links lead.
+    pub(crate) apart: Option<&'a Apart>,
 }
 
 /// Reads a regular file of so many bytes at most: no device and no pipe, which may give bytes for ever or none, and nothing that the
@@ -201,17 +245,18 @@ pub(crate) fn read_named(path: &Path, named: Named<'_>) -> Result<Option<Vec<u8>
     if ["/proc", "/sys", "/dev"].iter().any(|system| real.starts_with(system)) && !is_shared_memory {
         return Err(refused("it is the system's own, and no file"));
     }
-    if let Some(apart) = named.apart
-        && real.starts_with(fs::canonicalize(apart).map_err(failed)?)
-    {
-        return Err(refused("it is in the authority's own directory, of which nothing is sent to others"));
-    }
     // A pipe that has come to be there is not waited for, and a link not followed.
     let flags = (rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW).bits();
     let file = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(&real).map_err(failed)?;
     let about = file.metadata().map_err(failed)?;
     if !about.is_file() {
         return Err(refused("it is no regular file"));
+    }
+    // Of the file that is open, whatever is at the path by now.
+    if let Some(apart) = named.apart
+        && let Some(problem) = apart.refuses(&real, &about).map_err(failed)?
+    {
+        return Err(refused(problem));
     }
     if named.private {
         check_private(path, about.mode())?;

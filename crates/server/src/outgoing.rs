@@ -18,7 +18,7 @@ use tokio_rustls::rustls::ClientConfig;
 
 use crate::config::Endpoint;
 use crate::dialling::{BoxIo, dial, dial_outside, handshake};
-use crate::files::Named;
+use crate::files::{Apart, Named};
 use crate::{ServerError, files};
 
 /// Where systems keep the CAs that they trust, the first that is there; the variable `SSL_CERT_FILE` names another.
@@ -213,17 +213,17 @@ pub(crate) async fn secret(path: &Path, patience: Duration) -> io::Result<String
     secret_apart(path, None, patience).await
 }
 
-/// As [`secret`], of a file that is not in a directory, wherever links lead.
+/// As [`secret`], of a file that is none of the authority's own, wherever links lead.
 ///
 /// # Errors
-/// As [`secret`], and the file is there.
+/// As [`secret`], and the file is one of those.
 pub(crate) async fn secret_apart(
     path: &Path,
-    apart: Option<&Path>,
+    apart: Option<&Apart>,
     patience: Duration,
 ) -> io::Result<String> {
-    let (from, apart) = (path.to_owned(), apart.map(Path::to_owned));
-    let reading = tokio::task::spawn_blocking(move || read_secret(&from, apart.as_deref()));
+    let (from, apart) = (path.to_owned(), apart.cloned());
+    let reading = tokio::task::spawn_blocking(move || read_secret(&from, apart.as_ref()));
     match tokio::time::timeout(patience, reading).await {
         Ok(read) => read.map_err(io::Error::other)?,
         Err(_) => {
@@ -233,7 +233,7 @@ pub(crate) async fn secret_apart(
     }
 }
 
-fn read_secret(path: &Path, apart: Option<&Path>) -> io::Result<String> {
+fn read_secret(path: &Path, apart: Option<&Apart>) -> io::Result<String> {
     let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{} is not there", path.display()));
     let bytes = files::read_named(path, Named { limit: SECRET_BYTES, private: true, apart })
         .map_err(|error| io::Error::other(ServerError::chain(&error)))?
@@ -275,7 +275,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         let read = async |path: PathBuf| {
-            let apart = directory.path().join("data");
+            let apart = Apart { directory: at("data"), files: vec![at("pin"), at("not-there/pin")] };
             let read = secret_apart(&path, Some(&apart), Duration::from_secs(60)).await;
             read.map_err(|error| error.to_string())
         };
@@ -289,11 +289,21 @@ mod tests {
         write("long", &vec![b'x'; 70_000]);
         write("data/key", b"the authority's");
         std::os::unix::fs::symlink(at("data/key"), at("link")).unwrap();
+        // One that the configuration names, by another name, by a link, and through a directory that is one.
+        write("pin", b"1370\n");
+        std::os::unix::fs::symlink(at("pin"), at("pin-link")).unwrap();
+        std::fs::hard_link(at("pin"), at("pin-too")).unwrap();
+        std::os::unix::fs::symlink(directory.path(), at("there")).unwrap();
         for (path, problem) in [
             (at("pipe"), "no regular file"),
             (at("long"), "more than 65536 bytes"),
             (at("data/key"), "the authority's own directory"),
             (at("link"), "the authority's own directory"),
+            (at("pin"), "a secret of this process's own"),
+            (at("pin-link"), "a secret of this process's own"),
+            (at("pin-too"), "a secret of this process's own"),
+            (at("there/pin"), "a secret of this process's own"),
+            (at("there/data/key"), "the authority's own directory"),
             (at("none"), "is not there"),
             (PathBuf::from("/dev/zero"), "the system's own"),
             (PathBuf::from("/proc/self/environ"), "the system's own"),

@@ -409,6 +409,7 @@ async fn start_all(config: Config) -> Result<Running, ServerError> {
                 audit: section.audit.clone(),
                 authentication: section.authentication.clone(),
                 answer_patience: section.answer_patience,
+                apart: AuthConfig::apart(&config.data_dir, config.secret_files()),
                 require_fips: config.crypto.require_fips,
             },
             OffsetDateTime::now_utc(),

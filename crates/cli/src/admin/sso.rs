@@ -173,6 +173,13 @@ pub(crate) fn told(result: &Value) -> String {
                 if groups.is_empty() { "none".to_owned() } else { groups.join(", ") }
             ));
         }
+        if let Some(template) = result["scim_external_id"]["template"].as_str() {
+            let value = result["scim_external_id"]["value"].as_str();
+            line(&format!(
+                "externalId by SCIM: {}",
+                value.map_or_else(|| format!("none: {template} gives no one text"), str::to_owned)
+            ));
+        }
         line("Rules:");
         for step in result["told"].as_array().into_iter().flatten().filter_map(Value::as_str) {
             line(&format!("  {step}"));

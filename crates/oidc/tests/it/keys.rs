@@ -80,24 +80,49 @@ fn keys_change_and_strangers_do_not_have_them_fetched() {
     let before = set(&[published(&old, &json!({ "kid": "old" }))]);
     let after = set(&[published(&new, &json!({ "kid": "new" }))]);
     let mut cache = KeyCache::default();
-    assert!(cache.keys().is_none() && cache.is_due(NOW));
+    assert!(cache.keys(NOW).is_none() && cache.is_due(NOW));
     cache.begin(NOW);
     // The issuer is away: not asked again at once.
     assert!(!cache.is_due(NOW + FETCH_PAUSE / 2) && cache.is_due(NOW + FETCH_PAUSE));
     cache.keep(before, NOW);
     assert!(!cache.is_due(NOW + REFRESH / 2) && cache.is_due(NOW + REFRESH));
 
-    let refusal = verify(cache.keys().unwrap(), &new, Some("new")).unwrap_err();
+    let refusal = verify(cache.keys(NOW).unwrap(), &new, Some("new")).unwrap_err();
     assert!(!cache.is_due_after(&refusal, NOW + FETCH_PAUSE / 2));
     let later = NOW + FETCH_PAUSE;
     assert!(cache.is_due_after(&refusal, later));
     assert!(!cache.is_due_after(&OidcError::BadSignature, later));
     cache.begin(later);
     cache.keep(after, later);
-    verify(cache.keys().unwrap(), &new, Some("new")).unwrap();
-    let gone = verify(cache.keys().unwrap(), &old, Some("old")).unwrap_err();
+    verify(cache.keys(later).unwrap(), &new, Some("new")).unwrap();
+    let gone = verify(cache.keys(later).unwrap(), &old, Some("old")).unwrap_err();
     assert_eq!(gone.word(), "unknown_key");
     assert!(!cache.is_due_after(&gone, later + FETCH_PAUSE / 2));
     // A clock that went back does not stop it for good.
     assert!(cache.is_due(NOW - REFRESH));
+}
+
+/// Who keeps the set from being fetched does not keep a key good that the issuer has taken out of it.
+#[test]
+fn keys_that_cannot_be_fetched_again_are_good_for_a_day() {
+    let mut cache = KeyCache::default();
+    assert_eq!(cache.fetched(), None);
+    cache.begin(NOW);
+    cache.keep(set(&[published(&key(Algorithm::EdDsa), &json!({ "kid": "old" }))]), NOW);
+    let second = std::time::Duration::from_secs(1);
+    for away in [REFRESH, REFRESH * 12, LONGEST_KEPT - second] {
+        let now = NOW + away;
+        // Each try fails: the set is due again after the pause, and good meanwhile.
+        assert!(cache.is_due(now) && cache.keys(now).is_some(), "{away:?}");
+        cache.begin(now);
+    }
+    for away in [LONGEST_KEPT, LONGEST_KEPT * 30] {
+        assert!(cache.keys(NOW + away).is_none(), "{away:?}");
+    }
+    assert_eq!(cache.fetched(), Some(NOW));
+    // A clock that was set back makes them good for no longer than that, either.
+    assert!(cache.keys(NOW - second).is_some() && cache.keys(NOW - LONGEST_KEPT).is_none());
+    let later = NOW + LONGEST_KEPT * 2;
+    cache.keep(set(&[published(&key(Algorithm::EdDsa), &json!({ "kid": "new" }))]), later);
+    assert!(cache.keys(later).is_some());
 }

@@ -1,12 +1,13 @@
 //! What an authority is configured with.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sallyport_access::ClusterName;
 use sallyport_ca::Lifetimes;
 use sallyport_sal::Suite;
 
 use crate::config::{AuditSection, AuthenticationSection, CaKeysSection, SecondFactor};
+use crate::files::Apart;
 
 /// What an authority needs to know.
 #[derive(Debug, Clone)]
@@ -32,8 +33,19 @@ pub struct AuthConfig {
     pub authentication: AuthenticationSection,
     /// How long an answer may wait for a caller who takes nothing of it, before the connection is closed.
     pub answer_patience: std::time::Duration,
+    /// What is read for no document of an administrator's.
+    pub(crate) apart: Apart,
     /// Only hosts and clients are taken that say that they take all cryptography from a FIPS module.
     pub require_fips: bool,
+}
+
+impl AuthConfig {
+    /// What an authority reads for no document: what is in its directory, and these secrets of its configuration. The key that seals the state
+    /// is known by itself, too, so that another link to it is no way around the directory.
+    pub(crate) fn apart(data_dir: &Path, mut secrets: Vec<PathBuf>) -> Apart {
+        secrets.push(data_dir.join("auth/seal.key"));
+        Apart { directory: data_dir.to_owned(), files: secrets }
+    }
 }
 
 #[cfg(test)]
@@ -43,6 +55,7 @@ impl AuthConfig {
         let section = crate::config::AuthSection::default();
         Self {
             cluster: ClusterName::new("test.example").unwrap(),
+            apart: Self::apart(&data_dir, Vec::new()),
             data_dir,
             second_factor: SecondFactor::Optional,
             public_addr: String::new(),

@@ -262,6 +262,17 @@ impl Services {
         let reader = AuditReader::new(&journal, &checkpoints, &gate, &streams, &reading);
 
         // What administrators and users change.
+        let provisioning = Provisioning::new(
+            &config,
+            &store,
+            &journal,
+            &gate,
+            &guesses,
+            &delegation,
+            &policy,
+            &identities,
+            &logins,
+        );
         let accounts = Accounts::new(
             &config,
             &store,
@@ -271,6 +282,7 @@ impl Services {
             &policy,
             &identities,
             &logins,
+            &provisioning,
             &issuance,
             &issued,
             &factors,
@@ -311,17 +323,6 @@ impl Services {
             &issuance,
             &issued,
             &registry,
-        );
-        let provisioning = Provisioning::new(
-            &config,
-            &store,
-            &journal,
-            &gate,
-            &guesses,
-            &delegation,
-            &policy,
-            &identities,
-            &logins,
         );
         let connectors = Connectors::new(
             &config,

@@ -15,6 +15,7 @@ mod log;
 mod names;
 mod passwords;
 mod read;
+mod secret_files;
 mod sections;
 mod telemetry;
 #[cfg(test)]

@@ -25,6 +25,7 @@ use crate::authority::issuance::in_force::Issuance;
 use crate::authority::issuance::list::IssuedList;
 use crate::authority::policy::Policy;
 use crate::authority::records::{CredentialRecord, UnknownRecord};
+use crate::authority::scim::provisioning::Provisioning;
 use crate::authority::storage::storage;
 use crate::config::SecondFactor;
 
@@ -72,6 +73,7 @@ pub(crate) struct Accounts {
     pub(super) policy: Arc<Policy>,
     pub(super) identities: Arc<Identities>,
     pub(super) logins: Arc<Logins>,
+    pub(super) provisioning: Arc<Provisioning>,
     pub(super) issuance: Arc<Issuance>,
     pub(super) issued: Arc<IssuedList>,
     pub(super) factors: Arc<Factors>,
@@ -93,6 +95,7 @@ impl Accounts {
         policy: &Arc<Policy>,
         identities: &Arc<Identities>,
         logins: &Arc<Logins>,
+        provisioning: &Arc<Provisioning>,
         issuance: &Arc<Issuance>,
         issued: &Arc<IssuedList>,
         factors: &Arc<Factors>,
@@ -109,6 +112,7 @@ impl Accounts {
             policy: Arc::clone(policy),
             identities: Arc::clone(identities),
             logins: Arc::clone(logins),
+            provisioning: Arc::clone(provisioning),
             issuance: Arc::clone(issuance),
             issued: Arc::clone(issued),
             factors: Arc::clone(factors),

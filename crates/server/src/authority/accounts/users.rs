@@ -58,6 +58,8 @@ impl Accounts {
         write: Write,
     ) -> Result<v1::Resource, Status> {
         let name = user.name.clone();
+        // Before what `Identities::change` gives, as everywhere: no SCIM client announces the name meanwhile.
+        let _announced = self.provisioning.steady().await;
         let _changing = self.identities.change().await;
         self.check_roles(&user.roles)?;
         let now = OffsetDateTime::now_utc();
@@ -78,7 +80,10 @@ impl Accounts {
         let mut steps = vec![op(name.as_str(), &user, None, write).map_err(failed)?];
         let (mut events, mut ended_logins) = (Vec::new(), 0);
         match &before {
-            None => steps.extend(self.nothing_of(&name, now).await?),
+            None => {
+                steps.push(self.provisioning.free_of_clients(&name, now).await?);
+                steps.extend(self.nothing_of(&name, now).await?);
+            }
             Some(before) if before.value.roles != user.roles || before.value.traits != user.traits => {
                 let why = "roles or traits of the user were changed";
                 let ended = self.logins.end_logins(caller, &name, why, now).await?;
@@ -116,11 +121,14 @@ impl Accounts {
         let traits: Traits = request.traits.into_iter().map(|(name, values)| (name, values.values)).collect();
         check_traits(&traits)?;
         let user = UserRecord { name, roles, traits, origin: None, link: None };
+        // Before what `Identities::change` gives, as everywhere: no SCIM client announces the name meanwhile.
+        let _announced = self.provisioning.steady().await;
         let _changing = self.identities.change().await;
         self.check_roles(&user.roles)?;
         self.delegation.must_hold(caller, "Admin.CreateUser", &user).await?;
         let now = OffsetDateTime::now_utc();
         let mut steps = vec![typed::create(user.name.as_str(), &user, None).map_err(failed)?];
+        steps.push(self.provisioning.free_of_clients(&user.name, now).await?);
         steps.extend(self.nothing_of(&user.name, now).await?);
         let made = self.store.backend().transact(steps, now).await;
         let revisions = made.map_err(|error| match error {

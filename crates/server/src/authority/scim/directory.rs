@@ -19,6 +19,7 @@ use super::records::{
 };
 use crate::authority::caller::Caller;
 use crate::authority::devices::voiding;
+use crate::authority::identities::origins::is_person;
 use crate::authority::records::UserRecord;
 use crate::authority::sso::connector::Connector;
 use crate::authority::sso::records::ConnectorRecord;
@@ -100,19 +101,38 @@ impl<'a> Directory<'a> {
         Connector::parse(&written.value.yaml).map_err(|error| BackendError::Failed(Box::new(error)))
     }
 
-    /// That a user may have a name: no other user of a client has it, nor one of the cluster that did not come by this connector.
+    /// That a user may have a name: no other user of a client has it, nor one of the cluster that did not come by this connector and is
+    /// not the person whom this user is.
     async fn is_free(&self, name: &str, own: Option<&str>) -> Result<(), BackendError> {
-        let now = OffsetDateTime::now_utc();
-        let owner = self.scim.store.get::<ScimNameRecord>(&name_key(name), now).await.map_err(state)?;
-        let is_own =
-            |owner: &ScimNameRecord| owner.connector == *self.connector && Some(owner.id.as_str()) == own;
-        if owner.is_some_and(|owner| !is_own(&owner.value)) {
+        if self.is_anothers(name, own).await? {
             return Err(BackendError::UserNameTaken);
         }
         let folded = fold(name);
         let others =
             self.scim.identities.users(|user| !self.is_ours(user) && fold(user.name.as_str()) == folded);
-        if others.is_empty() { Ok(()) } else { Err(BackendError::UserNameTaken) }
+        let person = match own {
+            Some(id) if !others.is_empty() => self.person_of(id).await?,
+            _ => None,
+        };
+        // One person may come by several connectors of a provider, and has one user by whichever came last.
+        let is_theirs =
+            |user: &UserRecord| person.as_ref().is_some_and(|person| is_person(user, &person.value.person));
+        if others.iter().all(|user| is_theirs(user)) { Ok(()) } else { Err(BackendError::UserNameTaken) }
+    }
+
+    /// Whether a name is that of another user of a client.
+    async fn is_anothers(&self, name: &str, own: Option<&str>) -> Result<bool, BackendError> {
+        let now = OffsetDateTime::now_utc();
+        let owner = self.scim.store.get::<ScimNameRecord>(&name_key(name), now).await.map_err(state)?;
+        let is_own =
+            |owner: &ScimNameRecord| owner.connector == *self.connector && Some(owner.id.as_str()) == own;
+        Ok(owner.is_some_and(|owner| !is_own(&owner.value)))
+    }
+
+    /// The person who a client's user is.
+    async fn person_of(&self, id: &str) -> Result<Option<Stored<ScimPersonRecord>>, BackendError> {
+        let (key, now) = (of_resource(self.connector, id), OffsetDateTime::now_utc());
+        self.scim.store.get::<ScimPersonRecord>(&key, now).await.map_err(state)
     }
 
     /// Whether a user of the cluster came by this connector.
@@ -206,7 +226,8 @@ impl<'a> Directory<'a> {
         let Some(origin) = &user.origin else { return Ok(true) };
         let key = of_person(self.connector, &origin.person_key());
         let bound = self.scim.store.get::<ScimBindingRecord>(&key, now).await.map_err(state)?;
-        Ok(bound.is_some_and(|bound| bound.value.id != id))
+        // One whom the client has removed is none of its users now.
+        Ok(bound.is_some_and(|bound| bound.value.removed.is_none() && bound.value.id != id))
     }
 
     async fn end_user(
@@ -240,16 +261,18 @@ impl<'a> Directory<'a> {
         Ok(())
     }
 
-    /// The steps that have a person be none of the client's users, as the one that they are is removed.
-    async fn unbound(&self, id: &str, now: OffsetDateTime) -> Result<Vec<Op>, BackendError> {
-        let of_resource = of_resource(self.connector, id);
-        let bound = self.scim.store.get::<ScimPersonRecord>(&of_resource, now).await.map_err(state)?;
-        let Some(bound) = bound else { return Ok(Vec::new()) };
+    /// The steps that have a person be none of the client's users, as the one that they are is removed. What is kept lets them be that
+    /// user again, and no other by a name alone.
+    async fn unbound(&self, id: &str, name: Option<&str>) -> Result<Vec<Op>, BackendError> {
+        let Some(bound) = self.person_of(id).await? else { return Ok(Vec::new()) };
         let of_person = of_person(self.connector, &bound.value.person);
-        let mut steps = vec![typed::delete::<ScimPersonRecord>(&of_resource, Some(bound.revision))];
-        let binding = ScimBindingRecord { id: id.to_owned() };
-        steps.extend(removed(&of_person, &binding).map_err(state)?);
-        Ok(steps)
+        let of_resource = of_resource(self.connector, id);
+        let gone = typed::delete::<ScimPersonRecord>(&of_resource, Some(bound.revision));
+        let binding = ScimBindingRecord {
+            removed: Some(name.map(name_key).unwrap_or_default()),
+            ..ScimBindingRecord::to(id)
+        };
+        Ok(vec![gone, typed::put(&of_person, &binding, None).map_err(state)?])
     }
 
     fn told(&self, resource: &Resource, what: &'static str) -> Event {
@@ -369,7 +392,7 @@ impl Backend for Directory<'_> {
         let (told, at) = (self.told(&resource, "created"), OffsetDateTime::now_utc());
         let mut known = self.scim.out(self.connector, known);
         known.held = held;
-        known.members.note(None, Some(&resource));
+        known.note(None, Some(&resource));
         self.make(steps, Ended::default(), told, at).await?;
         self.scim.keep(self.connector, known);
         Ok(resource)
@@ -388,8 +411,18 @@ impl Backend for Directory<'_> {
         if before.revision != revision {
             return Err(BackendError::Changed);
         }
-        if let Some(name) = draft.user_name() {
-            self.is_free(name, Some(id)).await?;
+        let is_end = draft.kind() == Kind::User && !draft.is_active();
+        let folded = |draft: &Draft| draft.user_name().map(fold);
+        if folded(&before.draft) != folded(&draft)
+            && let Some(name) = draft.user_name()
+        {
+            // No name keeps a client from saying that a user has left. Two of the clients' users have no one name: this one stays as
+            // it was called.
+            match is_end {
+                true if self.is_anothers(name, Some(id)).await? => draft.keep_user_name(&before.draft),
+                true => {}
+                false => self.is_free(name, Some(id)).await?,
+            }
         }
         self.name_members(&mut draft).await?;
         let created = before.created;
@@ -401,7 +434,6 @@ impl Backend for Directory<'_> {
             revision: revision.saturating_add(1),
         };
         let (was, is) = (before.draft.is_active(), resource.draft.is_active());
-        let is_end = resource.draft.kind() == Kind::User && !is;
         let known = self.scim.known(self.connector).await?;
         let held = known.held.without(Held::of(before)?).with(Held::of(&resource)?);
         // No bound keeps a client from saying that a user has left.
@@ -421,7 +453,7 @@ impl Backend for Directory<'_> {
         let at = OffsetDateTime::now_utc();
         let mut known = self.scim.out(self.connector, known);
         known.held = held;
-        known.members.note(Some(before), Some(&resource));
+        known.note(Some(before), Some(&resource));
         let mut ended = self.without_roles(&known.members, leaving, at).await?;
         if is_end {
             let why = "the identity provider says that the user is not active";
@@ -482,17 +514,17 @@ impl Backend for Directory<'_> {
         steps.extend(self.rename(id, resource.draft.user_name(), None)?);
         let mut known = self.scim.out(self.connector, known);
         known.held = held;
-        known.members.note(Some(resource), None);
+        known.note(Some(resource), None);
         for (group, without) in &groups {
-            known.members.note(Some(group), Some(without));
+            known.note(Some(group), Some(without));
         }
         for (_, group) in &groups {
             steps.push(typed::put(&self.key(group), &Self::record(group), None).map_err(state)?);
         }
         let mut ended = self.without_roles(&known.members, leaving, at).await?;
         if kind == Kind::User {
-            steps.extend(self.unbound(id, at).await?);
             let (name, why) = (resource.draft.user_name(), "the identity provider removed the user");
+            steps.extend(self.unbound(id, name).await?);
             self.end(id, name, why, at, &mut ended).await?;
         }
         self.make(steps, ended, self.told(resource, "deleted"), at).await?;

@@ -44,7 +44,7 @@ impl Provisioning {
                     Ok(one) => known.held = known.held.with(one),
                     Err(error) => failed = Some(error),
                 }
-                known.members.note(None, Some(resource));
+                known.note(None, Some(resource));
             };
             self.every(connector, *kind, &mut count).await?;
         }

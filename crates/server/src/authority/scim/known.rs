@@ -1,5 +1,9 @@
 //! What is known of all that a connector's SCIM client has made.
 
+use std::collections::HashMap;
+
+use sallyport_scim::{Kind, Resource};
+
 use super::held::Held;
 use super::members::Members;
 
@@ -8,4 +12,34 @@ use super::members::Members;
 pub(super) struct Known {
     pub(super) held: Held,
     pub(super) members: Members,
+    /// How many users have an `externalId`.
+    external_ids: HashMap<Box<str>, usize>,
+}
+
+impl Known {
+    /// Notes what becomes of a resource: made where there was none before, removed where there is none after.
+    pub(super) fn note(&mut self, before: Option<&Resource>, after: Option<&Resource>) {
+        self.members.note(before, after);
+        if let Some(id) = external_id(before)
+            && let Some(users) = self.external_ids.get_mut(id)
+        {
+            *users = users.saturating_sub(1);
+            if *users == 0 {
+                self.external_ids.remove(id);
+            }
+        }
+        if let Some(id) = external_id(after) {
+            *self.external_ids.entry(id.into()).or_default() += 1;
+        }
+    }
+
+    /// How many users have an `externalId`.
+    pub(super) fn users_of(&self, external_id: &str) -> usize {
+        self.external_ids.get(external_id).copied().unwrap_or_default()
+    }
+}
+
+fn external_id(resource: Option<&Resource>) -> Option<&str> {
+    let draft = &resource.filter(|resource| resource.draft.kind() == Kind::User)?.draft;
+    draft.external_id()
 }

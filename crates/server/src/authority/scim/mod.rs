@@ -14,6 +14,7 @@ mod held;
 mod knowing;
 mod known;
 mod members;
+mod names;
 pub(crate) mod provisioning;
 pub(crate) mod records;
 mod roles;

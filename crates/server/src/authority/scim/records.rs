@@ -71,10 +71,20 @@ impl Kind for ScimPersonRecord {
     const KIND: &'static str = "scim_person";
 }
 
-/// Which of a client's users a person is, under the connector and the key of the person's record.
+/// Which of a client's users a person is, under the connector and the key of the person's record. It outlasts the client's user: a
+/// person whom the client has removed becomes no colleague by calling themselves like one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ScimBindingRecord {
     pub(crate) id: String,
+    /// Of a user that the client has removed: the [`name_key`] of its last name, by which the person may be the client's user again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) removed: Option<String>,
+}
+
+impl ScimBindingRecord {
+    pub(crate) fn to(id: &str) -> Self {
+        Self { id: id.to_owned(), removed: None }
+    }
 }
 
 impl Kind for ScimBindingRecord {

@@ -1,6 +1,9 @@
 //! A SCIM client and a person who logs in by the connector that it provisions.
 
+mod connectors;
+mod external_ids;
 mod groups;
+mod names;
 
 use std::time::{Duration, Instant};
 
@@ -89,10 +92,15 @@ impl Site {
     async fn enters(&self, subject: &str, called: &str) -> Result<(UserName, Uuid), &'static str> {
         self.at_the_provider(subject, called, &["ops-eu"]);
         let user = self.log_in().await?.0.user;
-        let id = Uuid::now_v7();
-        let step = open_login(&user, id, now() + Duration::from_secs(3600), None).unwrap();
-        self.authority.services.store.backend().transact(vec![step], now()).await.unwrap();
+        let id = self.opened(&user).await;
         Ok((user, id))
+    }
+
+    async fn opened(&self, user: &UserName) -> Uuid {
+        let id = Uuid::now_v7();
+        let step = open_login(user, id, now() + Duration::from_secs(3600), None).unwrap();
+        self.authority.services.store.backend().transact(vec![step], now()).await.unwrap();
+        id
     }
 
     fn is_locked(&self, login: Uuid) -> bool {
@@ -182,7 +190,8 @@ async fn a_person_stays_the_clients_user_that_they_first_were() {
     let site = Site::new().await;
     let token = site.token("corp").await.token;
     let alice = site.made(&token, "alice").await;
-    let (_bob, carol) = (site.made(&token, "bob").await, site.made(&token, "carol").await);
+    site.made(&token, "bob").await;
+    site.made(&token, "carol").await;
     let (user, login) = site.enters("1", "alice").await.unwrap();
     site.enters("2", "bob").await.unwrap();
     // No one is two of the client's users, and each of them is one person.
@@ -199,11 +208,41 @@ async fn a_person_stays_the_clients_user_that_they_first_were() {
     assert_eq!(site.enters("1", "alice").await.unwrap().0, user);
     // A person who calls themselves like a colleague does not take the colleague's place before the colleague is gone.
     assert_eq!(site.enters("4", "alice").await.unwrap_err(), "name_taken");
-    // What the client removes, and makes anew under another name, is theirs again.
+    // A person whom the client has removed does not come back by calling themselves like a colleague who has not come yet.
     assert_eq!(site.scim(&token, "DELETE", &format!("/Users/{alice}"), &Value::Null).await.0, 204);
-    let (same, login) = site.enters("1", "carol").await.unwrap();
+    for called in ["alice", "bob", "carol"] {
+        assert_eq!(site.enters("1", called).await.unwrap_err(), "not_provisioned", "{called}");
+        assert!(!site.has(&user));
+    }
+    let said = site.said().await;
+    let refused = site.would_be_refused("corp", &said).await;
+    assert!(refused.contains("whom it has removed") && refused.contains("scim.external_id"), "{refused}");
+    let (carols, _) = site.enters("3", "carol").await.unwrap();
+    // What the client makes anew under the name that it had is theirs again, whatever it is called after that.
+    let anew = site.made(&token, "ALICE").await;
+    let (same, _) = site.enters("1", "alice").await.unwrap();
     assert_eq!(same, user);
-    site.activate(&token, &carol, false).await;
+    let body = json!({ "schemas": [USER], "userName": "alice.married", "active": true });
+    assert_eq!(site.scim(&token, "PUT", &format!("/Users/{anew}"), &body).await.0, 200);
+    let (same, login) = site.enters("1", "alice.married").await.unwrap();
+    assert_eq!(same, user);
+    site.activate(&token, &anew, false).await;
+    assert!(site.is_locked(login) && !site.has(&user) && site.has(&carols));
+}
+
+#[tokio::test]
+async fn who_was_removed_and_came_without_a_client_leaves_with_the_user_of_their_name() {
+    let site = Site::new().await;
+    let first = site.token("corp").await;
+    let alice = site.made(&first.token, "alice").await;
+    site.enters("1", "alice").await.unwrap();
+    assert_eq!(site.scim(&first.token, "DELETE", &format!("/Users/{alice}"), &Value::Null).await.0, 204);
+    let request = v1::RemoveScimTokenRequest { connector: "corp".to_owned(), name: first.name };
+    site.provisioning().remove_token(&Caller::LocalAdmin, request).await.unwrap();
+    let (user, login) = site.enters("1", "alice").await.unwrap();
+    let token = site.token("corp").await.token;
+    let alice = site.made(&token, "alice").await;
+    site.activate(&token, &alice, false).await;
     assert!(site.is_locked(login) && !site.has(&user));
 }
 
@@ -308,10 +347,12 @@ async fn local_users_and_those_of_other_connectors_are_out_of_reach() {
         assert_eq!(site.scim(&other, method, &path, body).await.0, 404, "{method}");
     }
     assert!(site.has(&user) && !site.is_locked(login) && site.has(&UserName::new("root").unwrap()));
-    // An administrator removes the user and makes one of the name: that one is the cluster's own.
+    // An administrator removes the user, and makes one of the name once the client calls its own otherwise: that one is the cluster's own.
     let admin = site.authority.services.api.admin.clone();
     let gone = v1::DeleteResourceRequest { kind: "user".to_owned(), name: "alice".to_owned() };
     admin.delete_resource(local(gone)).await.unwrap();
+    let body = json!({ "schemas": [USER], "userName": "alice.married", "active": true });
+    assert_eq!(site.scim(&corp, "PUT", &path, &body).await.0, 200);
     let request = v1::CreateUserRequest { name: "alice".to_owned(), ..Default::default() };
     admin.create_user(local(request)).await.unwrap();
     assert_eq!(site.scim(&corp, "DELETE", &path, &Value::Null).await.0, 204);

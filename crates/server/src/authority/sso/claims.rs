@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use sallyport_access::{RoleName, Traits, UserName};
-use sallyport_oidc::{Identity, Mapped, Outcome, Step};
+use sallyport_oidc::{Identity, Mapped, Outcome, Step, Template};
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
@@ -12,13 +12,14 @@ use zeroize::Zeroizing;
 use super::connector::Connector;
 use super::error::{NoUserName, SsoError};
 use crate::authority::identities::origins::SaidRecord;
+use crate::authority::scim::admission::ExternalId;
 
 /// The claim of a mail address, and what a provider says of it where it has verified it (Core §5.1).
 pub(super) const EMAIL: &str = "email";
 pub(super) const EMAIL_VERIFIED: &str = "email_verified";
 
 /// Under which mapping and templates find what the connector's SCIM client says. No provider's claim is called so here.
-const PROVISIONED: &str = "scim";
+pub(super) const PROVISIONED: &str = "scim";
 
 /// Longest list of a message.
 const SHOWN: usize = 5;
@@ -190,11 +191,20 @@ pub(crate) fn reads_groups(connector: &Connector) -> bool {
 pub(super) fn wanted(connector: &Connector) -> BTreeSet<&str> {
     let mut wanted = connector.mapping.claims();
     wanted.extend(connector.username.claims());
+    wanted.extend(connector.scim_external_id.iter().flat_map(Template::claims));
     wanted.remove(PROVISIONED);
     if wanted.contains(EMAIL) && !connector.email_without_verification {
         wanted.insert(EMAIL_VERIFIED);
     }
     wanted
+}
+
+/// By what a person who is none of the users of the connector's SCIM client yet is found among them, where the connector says it.
+pub(super) fn external_id(connector: &Connector, claims: &Claims) -> Option<ExternalId> {
+    let template = connector.scim_external_id.as_ref()?;
+    let (all, _) = claims.counted(connector);
+    let value = template.single(&all).filter(|value| !value.is_empty());
+    Some(ExternalId { template: template.to_string(), value })
 }
 
 /// What a person gets here.

@@ -11,6 +11,7 @@ use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use super::error::SsoError;
+use crate::files::Apart;
 use crate::outgoing;
 
 /// How long a file with a secret may take to be read.
@@ -36,8 +37,9 @@ pub(super) struct Proof {
     pub(super) form: Vec<(&'static str, Zeroizing<String>)>,
 }
 
-/// Reads the secret of a client. A file that is none, such as another program's key, is sent to no provider.
-pub(super) async fn secret(path: &Path, apart: &Path) -> Result<Zeroizing<String>, SsoError> {
+/// Reads the secret of a client. A file that is none, such as another program's key, is sent to no
+/// provider, and none of the authority's own (`apart`).
+pub(super) async fn secret(path: &Path, apart: &Apart) -> Result<Zeroizing<String>, SsoError> {
     let text = outgoing::secret_apart(path, Some(apart), PATIENCE).await.map_err(SsoError::Secret)?;
     let text = Zeroizing::new(text);
     let secret = text.strip_suffix('\n').unwrap_or(&text);

@@ -129,6 +129,8 @@ pub(crate) struct Connector {
     pub(crate) insecure_loopback: bool,
     /// How many users a SCIM client may make.
     pub(crate) max_people: usize,
+    /// What has to be the `externalId` of a SCIM client's user for a person to become that one; none: the name alone finds it.
+    pub(crate) scim_external_id: Option<Template>,
     /// How long a person is a user here after a login.
     pub(crate) user_lifetime: Duration,
     /// How the provider is asked again, after a login, whether it still stands.

@@ -268,7 +268,11 @@ impl Connectors {
     /// What a document alone cannot say of itself.
     pub(super) fn check(&self, connector: &Connector) -> Result<(), SsoError> {
         if let ClientProof::SecretFile(path) = &connector.proof {
-            self.check_file(path)?;
+            self.check_file("client_secret_file", path)?;
+        }
+        // Nothing of it is sent, and what is in it is not for the document's author to learn.
+        if let Some(path) = &connector.ca_file {
+            self.check_file("ca_file", path)?;
         }
         // Of other providers their documents say whether they name themselves.
         let is_shared = connector.redirect_urls.iter().any(|url| addressee(url).is_empty());
@@ -278,16 +282,12 @@ impl Connectors {
         Ok(())
     }
 
-    /// The authority's own secrets are sent to no provider.
-    pub(super) fn check_file(&self, path: &Path) -> Result<(), SsoError> {
-        if !path.starts_with(&self.config.data_dir) {
-            return Ok(());
+    /// The authority's own secrets are sent to no provider. Which file a link leads to is looked at when it is read.
+    pub(super) fn check_file(&self, key: &'static str, path: &Path) -> Result<(), SsoError> {
+        match self.config.apart.refuses_path(path) {
+            None => Ok(()),
+            Some(problem) => Err(SsoError::OwnFile { key, path: path.display().to_string(), problem }),
         }
-        let problem = format!(
-            "{} is in the authority's own directory, of which nothing is sent to others; move it elsewhere",
-            path.display()
-        );
-        Err(SsoError::Secret(std::io::Error::other(problem)))
     }
 
     /// The steps that make the key of a connector that proves itself by one and has none of that algorithm.

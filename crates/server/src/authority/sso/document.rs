@@ -10,8 +10,8 @@ use super::connector::{CLIENT_KEYS, GITHUB, GITLAB, KINDS, Protocol};
 pub(crate) use super::connector::{ClientProof, Connector, KIND};
 use super::hubs;
 use super::settings::{
-    Head, file, head, hosts, mapping, max_people, needed, or, provider, redirect_urls, refresh, shown,
-    user_lifetime, words,
+    Head, file, head, hosts, mapping, max_people, needed, or, provider, redirect_urls, refresh,
+    scim_external_id, shown, user_lifetime, words,
 };
 use super::written;
 
@@ -36,6 +36,7 @@ const SPEC: &[&str] = &[
     "provider_checks_second_factor",
     "redirect_urls",
     "refresh",
+    "scim",
     "scopes",
     "title",
     "user_lifetime",
@@ -113,7 +114,7 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Connector> {
         words(&spec, "acr_values", "write classes of logins, as the provider names them", problems);
     let redirect_urls = redirect_urls(&spec, name.as_ref(), insecure_loopback, problems);
     let max_age = spec.duration("max_age", MAX_AGES.0, MAX_AGES.1, problems);
-    let max_people = max_people(&spec, problems);
+    let (max_people, scim_external_id) = (max_people(&spec, problems), scim_external_id(&spec, problems));
     let prompt = spec.choice("prompt", &PROMPTS, problems);
     let checks = spec.boolean("provider_checks_second_factor", problems);
     let any_email = spec.boolean("email_without_verification", problems);
@@ -144,6 +145,7 @@ fn read(top: &Section<'_>, problems: &mut Problems) -> Option<Connector> {
         ca_file,
         insecure_loopback,
         max_people,
+        scim_external_id,
         user_lifetime,
         refresh,
         back_channel_logout: logout,

@@ -10,6 +10,7 @@ use sallyport_sal::SalError;
 use time::OffsetDateTime;
 
 use super::connector::callback_path;
+use crate::authority::scim::admission::Unprovisioned;
 use crate::outgoing::OutgoingError;
 
 /// Why the template of a user's name gives none.
@@ -39,6 +40,16 @@ pub(crate) enum SsoError {
     /// It was not reached a moment ago, and is not asked again yet.
     #[error("{problem} (it is asked again in a few seconds)")]
     Resting { problem: String },
+    /// Its keys cannot be fetched, and those that are kept are too old to go by.
+    #[error(
+        "the provider's keys were fetched at {fetched} for the last time and cannot be fetched now, so that nothing that it signs is \
+             believed: a key may have been withdrawn since; have this authority reach the provider's key set again"
+    )]
+    StaleKeys {
+        fetched: OffsetDateTime,
+        #[source]
+        source: Box<SsoError>,
+    },
     /// It answered with something other than what was asked for.
     #[error("{what} at {url} answered {status}, expected 200{}", hint(*status))]
     Status { what: &'static str, url: String, status: StatusCode },
@@ -64,6 +75,9 @@ pub(crate) enum SsoError {
     /// The client's secret cannot be read.
     #[error("the client's secret cannot be read: check client_secret_file")]
     Secret(#[source] io::Error),
+    /// A file that the connector names is the authority's own.
+    #[error("{key} names {path}, and {problem}")]
+    OwnFile { key: &'static str, path: String, problem: &'static str },
     /// The client's secret is none.
     #[error("{path} has no secret: expected one line of 1 to 1024 printable ASCII characters without spaces")]
     NoSecret { path: String },
@@ -138,11 +152,15 @@ pub(crate) enum SsoError {
     #[error("the template {template:?} gives no user name: {reason}")]
     NoName { template: String, reason: NoUserName },
     /// The connector's SCIM client does not say that they are active.
+    #[error("the connector {connector} is provisioned by SCIM, and {reason}")]
+    NotProvisioned { connector: String, reason: Unprovisioned },
+    /// The name is one that another connector's SCIM client has announced.
     #[error(
-        "the connector {connector} is provisioned by SCIM, and its client has no active user {name:?}: assign the person to the application at \
-             the provider, or have the connector's username template give what is its userName there"
+        "the user name {name} is taken: the SCIM client of the connector {connector} has made a user who is called so, also before that person \
+             first logs in; the person logs in by that connector, or an administrator changes the username template of this one, or has \
+             the identity provider remove or rename that user"
     )]
-    NotProvisioned { connector: String, name: String },
+    NameAnnounced { name: String, connector: ResourceName },
     /// The name is another's.
     #[error(
         "the user name {name} is taken: it belongs to {owner}, and nothing merges two people; an administrator changes the \
@@ -222,10 +240,11 @@ impl SsoError {
             Self::Asked { .. } | Self::Resting { .. } => "not_reached",
             Self::Status { .. } | Self::Unreadable { .. } => "bad_answer",
             Self::Address { .. } => "bad_address",
+            Self::StaleKeys { .. } => "stale_keys",
             Self::Oidc(error) => error.word(),
             Self::OtherSubject { .. } => "other_subject",
             Self::Refused { .. } => "refused_by_provider",
-            Self::Secret(_) | Self::NoSecret { .. } => "no_secret",
+            Self::Secret(_) | Self::NoSecret { .. } | Self::OwnFile { .. } => "no_secret",
             Self::NoKey { .. } | Self::Key(_) | Self::Proof(_) => "no_key",
             Self::NoProof { .. } => "no_proof",
             Self::NoRedirect => "no_redirect",
@@ -237,7 +256,7 @@ impl SsoError {
             Self::NoRoles { .. } => "no_roles",
             Self::NoRefreshToken => "no_refresh_token",
             Self::NoName { .. } => "no_name",
-            Self::NameTaken { .. } => "name_taken",
+            Self::NameTaken { .. } | Self::NameAnnounced { .. } => "name_taken",
             Self::LinkedElsewhere { .. } => "linked_elsewhere",
             Self::LinkProvisioned { .. } => "link_provisioned",
             Self::NotProvisioned { .. } => "not_provisioned",
@@ -270,6 +289,12 @@ impl SsoError {
                     }
                     None => format!("{taken}; ask an administrator"),
                 };
+            }
+            Self::NameAnnounced { name, .. } => {
+                return format!(
+                    "your login at the provider is good, and the name {name} is kept for a user of another single sign-on; if that is you, \
+                     choose that one on the page, else ask an administrator"
+                );
             }
             Self::LinkedElsewhere { .. } => {
                 "your login at the provider is good, and your user here comes by another single sign-on; choose that one on the page"
@@ -327,7 +352,11 @@ impl SsoError {
                  one again, and tell an administrator"
             }
             Self::Changed => "single sign-on was changed at this moment; start again",
-            Self::Asked { .. } | Self::Resting { .. } | Self::Status { .. } | Self::Unreadable { .. } => {
+            Self::Asked { .. }
+            | Self::Resting { .. }
+            | Self::StaleKeys { .. }
+            | Self::Status { .. }
+            | Self::Unreadable { .. } => {
                 "the identity provider gives no answer that can be used; try again in a minute, or ask an administrator"
             }
             _ => {

@@ -222,8 +222,8 @@ impl Connectors {
     ) -> Result<Credential, Failure> {
         match &connector.proof {
             ClientProof::SecretFile(path) => {
-                self.check_file(path)?;
-                Ok(Credential::Secret(secret(path, &self.config.data_dir).await?))
+                self.check_file("client_secret_file", path)?;
+                Ok(Credential::Secret(secret(path, &self.config.apart).await?))
             }
             ClientProof::Key(algorithm) => {
                 let name = key_name(&connector.name);

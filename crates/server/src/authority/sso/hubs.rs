@@ -6,8 +6,8 @@ use sallyport_oidc::{Algorithm, Mapping, Template};
 
 use super::connector::{ClientProof, Connector, GITHUB, GITLAB, GitHub, Protocol, Refresh};
 use super::settings::{
-    Head, ITEMS, bounded, file, head, mapping, max_people, needed, provider, redirect_urls, refresh, shown,
-    user_lifetime,
+    Head, ITEMS, bounded, file, head, mapping, max_people, needed, provider, redirect_urls, refresh,
+    scim_external_id, shown, user_lifetime,
 };
 use crate::config::Endpoint;
 
@@ -21,6 +21,7 @@ const GITHUB_SPEC: &[&str] = &[
     "organizations",
     "provider_checks_second_factor",
     "redirect_urls",
+    "scim",
     "title",
     "url",
     "user_lifetime",
@@ -36,6 +37,7 @@ const GITLAB_SPEC: &[&str] = &[
     "provider_checks_second_factor",
     "redirect_urls",
     "refresh",
+    "scim",
     "title",
     "url",
     "user_lifetime",
@@ -71,7 +73,8 @@ pub(super) fn github(top: &Section<'_>, problems: &mut Problems) -> Option<Conne
     }
     let asks = |claim: &str| {
         let names = shared.username.as_ref().is_some_and(|name| name.claims().any(|one| one == claim));
-        names || shared.mapping.claims().contains(claim)
+        let identifies = shared.scim_external_id.iter().flat_map(Template::claims).any(|one| one == claim);
+        names || identifies || shared.mapping.claims().contains(claim)
     };
     let mut scopes = vec!["read:org".to_owned()];
     scopes.extend(asks("email").then(|| "user:email".to_owned()));
@@ -112,6 +115,7 @@ struct Shared {
     ca_file: Option<std::path::PathBuf>,
     insecure_loopback: bool,
     max_people: usize,
+    scim_external_id: Option<Template>,
     user_lifetime: std::time::Duration,
 }
 
@@ -148,6 +152,7 @@ fn shared(
         ca_file: file(spec, "ca_file", problems),
         insecure_loopback,
         max_people: max_people(spec, problems),
+        scim_external_id: scim_external_id(spec, problems),
         user_lifetime: user_lifetime(spec, problems),
     }
 }
@@ -185,6 +190,7 @@ fn connector(
         ca_file: shared.ca_file,
         insecure_loopback: shared.insecure_loopback,
         max_people: shared.max_people,
+        scim_external_id: shared.scim_external_id,
         user_lifetime: shared.user_lifetime,
         refresh,
         back_channel_logout: false,

@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 use tonic::Status;
 
 use super::claims::Claims;
+use super::connector::Connector;
 use super::connectors::Connectors;
 use super::error::SsoError;
 use super::failure::Failure;
@@ -20,10 +21,12 @@ use crate::authority::storage::storage;
 
 impl Connectors {
     /// A person who may not log in, since the provider gives them nothing now, keeps nothing of what it gave before: their user ends
-    /// here, and every login of it. Their name stays theirs. Any other failure says nothing of what the person may do.
+    /// here, and every login of it. Their name stays theirs. Where another connector of theirs has the say since then, the user is what
+    /// that one gives, and stays. Any other failure says nothing of what the person may do.
     pub(super) async fn lapse(
         &self,
         caller: &Caller,
+        connector: &Connector,
         claims: &Claims,
         failure: &Failure,
         now: OffsetDateTime,
@@ -39,7 +42,10 @@ impl Connectors {
         let Some(person) = person else { return Ok(()) };
         let user = self.store.get::<UserRecord>(person.value.user.as_str(), now).await.map_err(failed)?;
         // A local user who is linked stays: nothing that they have is the provider's.
-        match user.filter(|user| is_person(&user.value, &key)) {
+        let came_by = |user: &UserRecord| {
+            user.origin.as_ref().is_some_and(|origin| origin.connector == connector.name.as_str())
+        };
+        match user.filter(|user| is_person(&user.value, &key) && came_by(&user.value)) {
             Some(user) => {
                 let why = "the identity provider gives the person nothing here any more";
                 self.end_by(caller, &user, &Becomes::Deleted, why, now).await.map(drop)

@@ -196,7 +196,7 @@ impl SsoPages {
             match admitted {
                 Ok(admitted) => admitted,
                 Err(failure) => {
-                    self.connectors.lapse(&browser.caller, &said, &failure, now).await?;
+                    self.connectors.lapse(&browser.caller, connector, &said, &failure, now).await?;
                     let event = with_origin(
                         browser.event(Code::SsoRefused),
                         &name,
@@ -254,7 +254,7 @@ impl SsoPages {
         let result = match said {
             Ok(mut said) => {
                 let (verdict, would_be) = self.connectors.would_be(remote.connector(), &mut said, now).await;
-                passed(&said, &verdict, &would_be)
+                passed(remote.connector(), &said, &verdict, &would_be)
             }
             Err(failure) => failed(&failure),
         };
@@ -335,7 +335,14 @@ impl SsoPages {
             .field("connector", connector.to_owned())
             .field("reason", error.word());
         let event = Challenges::named(event, stored);
-        if matches!(*error, SsoError::Asked { .. } | SsoError::Resting { .. } | SsoError::Status { .. }) {
+        let is_away = matches!(
+            *error,
+            SsoError::Asked { .. }
+                | SsoError::Resting { .. }
+                | SsoError::Status { .. }
+                | SsoError::StaleKeys { .. }
+        );
+        if is_away {
             self.connectors.journal.note_caused(&browser.caller, event, connector).await?;
             return Ok(Status::unavailable(error.shown()));
         }

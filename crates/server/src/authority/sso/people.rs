@@ -7,7 +7,7 @@ use sallyport_oidc::Identity;
 use sallyport_store::{Op, Stored, typed};
 use time::OffsetDateTime;
 
-use super::claims::{Claims, Verdict};
+use super::claims::{Claims, Verdict, external_id};
 use super::connector::Connector;
 use super::connectors::Connectors;
 use super::error::{LinkCommand, NoUserName, SsoError};
@@ -18,7 +18,7 @@ use crate::authority::caller::Caller;
 use crate::authority::identities::origins::{NameRecord, PersonRecord, is_person, person_key};
 use crate::authority::records::{Origin, UserRecord};
 use crate::authority::resources::documents::user_yaml;
-use crate::authority::scim::admission::Admission;
+use crate::authority::scim::admission::{Admission, Sought};
 use crate::config::SecondFactor;
 
 /// Longest text of a subject in an event.
@@ -54,6 +54,8 @@ pub(super) struct Whose {
     person: Option<Stored<PersonRecord>>,
     owner: Option<Stored<NameRecord>>,
     pub(super) before: Option<Stored<UserRecord>>,
+    /// The step that fails unless no other connector's SCIM client has announced the name of a person who is new here.
+    unannounced: Option<Op>,
 }
 
 impl Connectors {
@@ -80,10 +82,30 @@ impl Connectors {
                 self.new_name(&called, link)?
             }
         };
+        // Whose the name is already, it stays, whatever clients have announced since.
+        let unannounced = match &person {
+            Some(_) => None,
+            None => Some(self.not_announced(connector, &key, &name, now).await?),
+        };
         let owner = self.store.get::<NameRecord>(name.as_str(), now).await.map_err(|error| state(&error))?;
         let before = self.store.get::<UserRecord>(name.as_str(), now).await.map_err(|error| state(&error))?;
         check_free(&name, &key, owner.as_ref(), before.as_ref(), link)?;
-        Ok(Whose { name, person, owner, before })
+        Ok(Whose { name, person, owner, before, unannounced })
+    }
+
+    /// The step that fails where another connector's SCIM client announces a name before it is a person's of this one.
+    async fn not_announced(
+        &self,
+        connector: &Connector,
+        key: &str,
+        name: &UserName,
+        now: OffsetDateTime,
+    ) -> Result<Op, Failure> {
+        let of = Some((&connector.name, key));
+        let announced =
+            self.provisioning.unannounced(name.as_str(), of, now).await.map_err(Failure::State)?;
+        let by = |connector| SsoError::NameAnnounced { name: name.to_string(), connector };
+        announced.map_err(|connector| by(connector).into())
     }
 
     /// The name of a person who has none yet: in lower case, so that no two differ by case alone.
@@ -119,18 +141,18 @@ impl Connectors {
     ) -> Result<(Whose, Vec<Op>), Failure> {
         let called = self.judge(connector, claims).name;
         let whose = self.whose(connector, &claims.identity, called.clone(), now).await?;
-        let called = called.ok();
-        let admission =
-            self.provisioning.admission(&connector.name, key, called.as_ref(), &whose.name, now).await;
+        let sought = Sought { called: called.ok(), external_id: external_id(connector, claims) };
+        let admission = self.provisioning.admission(&connector.name, key, &sought, &whose.name, now).await;
+        let unannounced = whose.unannounced.clone();
         match admission.map_err(Failure::State)? {
-            Admission::NotProvisioned => Ok((whose, Vec::new())),
-            Admission::Active { steps, groups } => {
+            Admission::NotProvisioned => Ok((whose, unannounced.into_iter().collect())),
+            Admission::Active { mut steps, groups } => {
                 claims.groups = Some(groups);
+                steps.extend(unannounced);
                 Ok((whose, steps))
             }
-            Admission::Refused => {
-                let name = called.unwrap_or(whose.name).to_string();
-                Err(SsoError::NotProvisioned { connector: connector.name.to_string(), name }.into())
+            Admission::Refused(reason) => {
+                Err(SsoError::NotProvisioned { connector: connector.name.to_string(), reason }.into())
             }
         }
     }
@@ -194,7 +216,7 @@ impl Connectors {
             return self.admit_linked(connector, claims, user, now).await;
         }
         let mut claims = claims.clone();
-        let (Whose { name, person, owner, before }, provisioned) =
+        let (Whose { name, person, owner, before, .. }, provisioned) =
             self.place(connector, &key, &mut claims, now).await?;
         let verdict = self.judge(connector, &claims);
         verdict.admit(&claims, self.factor_required())?;

@@ -167,9 +167,9 @@ impl Remote {
         Ok(keys)
     }
 
-    /// The keys, fetched where they are old. While the provider is away, those that are kept are good.
+    /// The keys, fetched where they are old. While the provider is away, those that are kept are good for a time.
     async fn keys(&self, discovery: &Discovery, now: OffsetDateTime) -> Result<KeySet, SsoError> {
-        let kept = |kept: &Kept| (kept.keys.is_due(now), kept.keys.keys().cloned());
+        let kept = |kept: &Kept| (kept.keys.is_due(now), kept.keys.keys(now).cloned());
         if let (false, Some(keys)) = kept(&self.kept.lock()) {
             return Ok(keys);
         }
@@ -188,7 +188,13 @@ impl Remote {
                     Ok(old)
                 }
             },
-            (_, None) => self.fetch_keys(discovery, now).await,
+            (_, None) => {
+                let before = self.kept.lock().keys.fetched();
+                self.fetch_keys(discovery, now).await.map_err(|error| match before {
+                    Some(fetched) => SsoError::StaleKeys { fetched, source: Box::new(error) },
+                    None => error,
+                })
+            }
         }
     }
 

@@ -19,7 +19,8 @@ impl Connectors {
     /// changed by it.
     ///
     /// # Errors
-    /// [`SsoError`](super::error::SsoError): no role is left, or what is said cannot be used. Then nothing was changed.
+    /// [`SsoError`](super::error::SsoError): no role is left, or what is said cannot be used. Then nothing was changed. So it is, too, of a
+    /// user whom another connector has made since: it tells whether the login still stands, and takes nothing from the user.
     pub(super) async fn reconsider(
         &self,
         caller: &Caller,
@@ -39,14 +40,14 @@ impl Connectors {
         let mut claims = claims.clone();
         let (Whose { name, before, .. }, provisioned) = self.place(connector, &key, &mut claims, now).await?;
         let verdict = self.judge(connector, &claims);
-        // Which factor was used is known since the login.
-        verdict.admit(&claims, false)?;
         let by = |user: &UserRecord| user.origin.as_ref().map(|origin| origin.connector.clone());
         // Another connector of theirs has the say since then, or they are no user any more.
         let Some(before) = before.filter(|user| by(&user.value).as_deref() == Some(connector.name.as_str()))
         else {
-            return Ok(());
+            return Ok(verdict.admit(&claims, false)?);
         };
+        // Which factor was used is known since the login.
+        verdict.admit(&claims, false)?;
         let mut steps = vec![stands];
         steps.extend(provisioned);
         if let Some(said) = claims.kept(connector) {

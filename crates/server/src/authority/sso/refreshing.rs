@@ -208,7 +208,7 @@ impl Connectors {
             Err(Failure::Sso(error)) => {
                 let nothing = matches!(*error, SsoError::NoRoles { .. } | SsoError::NotProvisioned { .. });
                 let failure = Failure::Sso(error);
-                self.lapse(&SELF, &claims, &failure, now).await.map_err(Failure::State)?;
+                self.lapse(&SELF, connector, &claims, &failure, now).await.map_err(Failure::State)?;
                 match failure {
                     Failure::Sso(_) if nothing => {
                         let why = "the identity provider gives the person nothing here any more";
@@ -310,9 +310,12 @@ impl Connectors {
         let name =
             UserName::new(user).map_err(|error| Failure::State(Status::internal(error.to_string())))?;
         let mut others = self.unasked(user, now).await?;
-        if self.identities.user(&name).is_some_and(|user| user.origin.is_none()) {
+        match self.identities.user(&name).map(|user| user.origin.clone()) {
             // A local user's logins by password and passkey are none of the provider's.
-            others.retain(|login| login.value.is_by_link(&name));
+            Some(None) => others.retain(|login| login.value.is_by_link(&name)),
+            // All that this connector had opened has ended as another one made the user.
+            Some(Some(origin)) if origin.connector != remote.connector().name.as_str() => others.clear(),
+            _ => {}
         }
         let logins: Vec<LoginRecord> =
             std::iter::once(login.clone()).chain(others).map(|login| login.value).collect();

@@ -4,14 +4,20 @@ use data_encoding::BASE64;
 use serde_json::{Value, json};
 use tonic::Status;
 
-use super::claims::{Claims, Verdict, told};
+use super::claims::{Claims, Verdict, external_id, told};
+use super::connector::Connector;
 use super::connectors::Connectors;
 use super::failure::Failure;
 use super::people::Would;
 use crate::ServerError;
 
 /// What a login came to: everything that the provider said, each rule, and why it would not be taken.
-pub(super) fn passed(said: &Claims, verdict: &Verdict, would_be: &Result<Would, Failure>) -> Value {
+pub(super) fn passed(
+    connector: &Connector,
+    said: &Claims,
+    verdict: &Verdict,
+    would_be: &Result<Would, Failure>,
+) -> Value {
     let roles: Vec<String> = verdict.roles.iter().map(ToString::to_string).collect();
     json!({
         "issuer": said.identity.issuer,
@@ -20,6 +26,7 @@ pub(super) fn passed(said: &Claims, verdict: &Verdict, would_be: &Result<Would, 
         "userinfo": said.userinfo,
         "fetched": said.fetched,
         "scim_groups": said.groups,
+        "scim_external_id": external_id(connector, said),
         "trace": verdict.mapped.trace,
         "told": verdict.mapped.trace.iter().map(told).collect::<Vec<_>>(),
         "roles": roles,

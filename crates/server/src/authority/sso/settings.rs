@@ -12,6 +12,7 @@ use sallyport_oidc::{
 };
 use serde_saphyr::Spanned;
 
+use super::claims::PROVISIONED;
 use super::connector::{CALLBACK_PATH, Refresh, callback_path};
 use crate::config::{Endpoint, HostPort};
 
@@ -20,6 +21,7 @@ const MAPPING: &[&str] = &["roles", "traits"];
 const RULE: &[&str] = &["claim", "value", "matches", "roles"];
 const TRAIT_RULE: &[&str] = &["claim", "value", "matches", "values"];
 const REFRESH: &[&str] = &["grace", "interval"];
+const SCIM: &[&str] = &["external_id"];
 const LIFETIMES: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(30 * 86_400));
 const LIFETIME: Duration = Duration::from_secs(12 * 3600);
 const INTERVALS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(86_400));
@@ -102,6 +104,23 @@ pub(super) fn user_lifetime(spec: &Section<'_>, problems: &mut Problems) -> Dura
 /// How many users a SCIM client may make.
 pub(super) fn max_people(spec: &Section<'_>, problems: &mut Problems) -> usize {
     spec.count("max_people", PEOPLE.0, PEOPLE.1, problems).unwrap_or(MAX_PEOPLE)
+}
+
+/// What has to be the `externalId` of a SCIM client's user, for a person to become that one.
+pub(super) fn scim_external_id(spec: &Section<'_>, problems: &mut Problems) -> Option<Template> {
+    let section = spec.section("scim", SCIM, problems)?;
+    let fix = "write a template of the claim by which the provider knows a person for good, such as '{{claims.oid}}'";
+    needed(&section, "external_id", fix, problems);
+    section.parsed("external_id", fix, problems, |text| {
+        let template = Template::parse(text).map_err(|error| error.to_string())?;
+        if template.constant().is_some() {
+            return Err("has no claim, so that it is the same for every person".to_owned());
+        }
+        if template.claims().any(|claim| claim == PROVISIONED) {
+            return Err("reads what the SCIM client says, and not the provider".to_owned());
+        }
+        Ok::<_, String>(template)
+    })
 }
 
 /// How the provider is asked again after a login.

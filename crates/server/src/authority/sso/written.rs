@@ -35,6 +35,7 @@ pub(super) fn to_yaml(connector: &Connector) -> String {
         redirect_urls: &connector.redirect_urls,
         max_age: connector.max_age.map(yaml::show),
         max_people: (connector.max_people != MAX_PEOPLE).then_some(connector.max_people),
+        scim: connector.scim_external_id.as_ref().map(|external_id| Scim { external_id }),
         acr_values: &connector.acr_values,
         prompt: connector.prompt,
         amr_is_second_factor: &connector.second_factors,
@@ -78,6 +79,11 @@ struct KeyOf {
 }
 
 #[derive(Serialize)]
+struct Scim<'a> {
+    external_id: &'a Template,
+}
+
+#[derive(Serialize)]
 struct Again {
     interval: String,
     grace: String,
@@ -105,6 +111,8 @@ struct Spec<'a> {
     max_age: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_people: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scim: Option<Scim<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     acr_values: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -14,6 +14,7 @@ spec:
   redirect_urls: ['https://a.example.com/web/sso/callback/corp', 'https://b.example.com:8443/web/sso/callback']
   max_age: 8h
   max_people: 500
+  scim: {external_id: '{{claims.oid}}'}
   acr_values: ['urn:mace:incommon:iap:silver']
   prompt: select_account
   amr_is_second_factor: [mfa, hwk]
@@ -92,6 +93,7 @@ spec:
     roles: [{value: x, roles: ['no role']}, {claim: 'a..b', roles: [x]}]
     traits: {logins: ['{{name}}']}
   username: '{{claims.'
+  scim: {external_id: always-the-same, username: x}
   allowed_hosts: ['https://graph.microsoft.com']
   ca_file: corp.pem
   user_lifetime: 10s
@@ -116,6 +118,8 @@ spec:
         "spec.mapping.roles[1].claim",
         "spec.mapping.traits.logins",
         "spec.username",
+        "spec.scim.external_id",
+        "spec.scim.username",
         "spec.allowed_hosts",
         "spec.ca_file",
         "spec.user_lifetime",
@@ -219,7 +223,12 @@ fn connectors_to_github_and_gitlab_survive_being_written_and_reach_the_right_ser
     }
     let email = of("github", "  organizations: [acme]\n  username: '{{claims.email}}'\n");
     assert_eq!(Connector::parse(&email).unwrap().scopes, ["read:org", "user:email"]);
-    let lab = of("gitlab", "  url: https://git.example.com/gitlab/\n  refresh: {}\n  title: Lab\n");
+    let known = of("github", "  organizations: [acme]\n  scim: {external_id: '{{claims.email}}'}\n");
+    assert_eq!(Connector::parse(&known).unwrap().scopes, ["read:org", "user:email"]);
+    let lab = of(
+        "gitlab",
+        "  scim: {external_id: '{{claims.sub}}'}\n  url: https://git.example.com/gitlab/\n  refresh: {}\n  title: Lab\n",
+    );
     let connector = Connector::parse(&lab).unwrap();
     assert_eq!(
         (connector.issuer.as_str(), connector.protocol.kind()),
@@ -237,6 +246,8 @@ fn connectors_to_github_and_gitlab_survive_being_written_and_reach_the_right_ser
         ("github", "  organizations: [acme]\n  insecure_loopback: true\n", "on another machine"),
         ("gitlab", "  organizations: [acme]\n", "spec.organizations"),
         ("gitlab", "  issuer: https://gitlab.com\n", "spec.issuer"),
+        ("gitlab", "  scim: {}\n", "spec.scim.external_id"),
+        ("gitlab", "  scim: {external_id: '{{claims.scim.groups}}'}\n", "reads what the SCIM client says"),
         ("gitlab", "  refresh: {interval: 2d}\n", "spec.refresh.interval"),
     ] {
         let told = Connector::parse(&of(kind, more)).unwrap_err().to_string();

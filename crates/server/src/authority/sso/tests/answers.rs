@@ -118,6 +118,36 @@ async fn while_a_provider_is_away_what_was_known_of_it_is_good() {
     assert_eq!(site.idp.seen("/.well-known/openid-configuration").len(), before + 1);
 }
 
+/// A thief of a key that the provider has withdrawn keeps the authority from its key set, and signs for as long as the old one is believed.
+#[tokio::test]
+async fn keys_that_a_provider_has_withdrawn_end_within_a_day_also_while_its_key_set_is_out_of_reach() {
+    let site = Site::new().await;
+    site.log_in().await.unwrap();
+    let (remote, start) = (site.remote().await, now());
+    let claims = json!({ "sub": "1", "jti": "j1", "events": { "http://schemas.openid.net/event/backchannel-logout": {} } });
+    let signed_after = |hours: i64| {
+        let at = start + time::Duration::hours(hours);
+        (site.idp.token_at(at, claims.as_object().unwrap().clone()), at)
+    };
+    let [soon, late, stale] = [2, 23, 25].map(signed_after);
+    site.idp.rotates();
+    site.idp.replies("/keys", Reply::Json(503, json!({})));
+    for (token, at) in [soon, late] {
+        remote.logout(&token, at).await.unwrap();
+    }
+    let (token, at) = stale;
+    let refused = remote.logout(&token, at).await.unwrap_err();
+    assert_eq!(refused.word(), "stale_keys", "{refused}");
+    let told = crate::ServerError::chain(&refused);
+    assert!(told.contains("cannot be fetched now") && told.contains("have this authority reach"), "{told}");
+    assert!(told.contains("503"), "why it cannot: {told}");
+    // Once the set is reached again, what it has is good, and no more.
+    site.idp.is_itself();
+    assert_eq!(remote.logout(&token, at).await.unwrap_err().word(), "unknown_key");
+    let (token, at) = signed_after(25);
+    remote.logout(&token, at).await.unwrap();
+}
+
 fn openssl(at: &Path, arguments: &str) {
     let done = Command::new("openssl").current_dir(at).args(arguments.split(' ')).output();
     let done = done.expect("openssl has to be installed (package openssl)");

@@ -225,6 +225,12 @@ impl Idp {
         self.token_by(signer.as_ref(), time::Duration::ZERO, claims)
     }
 
+    /// As [`Self::token`], signed at another time.
+    pub(super) fn token_at(&self, at: OffsetDateTime, claims: Map<String, Value>) -> String {
+        let signer = Arc::clone(self.state.lock().keys.last().unwrap());
+        self.token_by(signer.as_ref(), at - super::now(), claims)
+    }
+
     /// The token without `sub`, signed again.
     pub(super) fn unnamed(&self, token: String) -> String {
         use data_encoding::BASE64URL_NOPAD;

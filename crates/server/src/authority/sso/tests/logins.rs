@@ -250,6 +250,64 @@ async fn secrets_of_the_machine_are_sent_to_no_provider() {
     assert_eq!(status.code(), tonic::Code::InvalidArgument, "{status:?}");
 }
 
+/// An administrator by the API, or a thief of their login and proof, names files of the machine, and gets what an issuer of their own is sent.
+#[tokio::test]
+async fn attacks_secrets_that_the_configuration_names_are_sent_to_no_provider_by_whatever_link() {
+    let site = Site::with_secrets(&["token.pin", "gone.token"]).await;
+    let at = |name: &str| site.directory.path().join(name);
+    site.connect("corp", "").await;
+    site.log_in().await.unwrap();
+    private(&at("token.pin"), "1370\n");
+    std::fs::remove_file(at("secret")).unwrap();
+    let naming = |key: &str, path: &Path| {
+        let document = site.document("corp", "");
+        std::fs::remove_file(at("secret")).unwrap();
+        let own = format!("client_secret_file: {}", at("secret").display());
+        let document = match key {
+            "ca_file" => format!("{document}  ca_file: {}\n", path.display()),
+            _ => document.replace(&own, &format!("client_secret_file: {}", path.display())),
+        };
+        Connector::parse(&document).unwrap()
+    };
+    // As it is written, it is refused at once; also what is not there yet.
+    for (key, name) in [
+        ("client_secret_file", "token.pin"),
+        ("client_secret_file", "gone.token"),
+        ("ca_file", "token.pin"),
+        ("ca_file", "data/auth/seal.key"),
+    ] {
+        let connector = naming(key, &at(name));
+        let refused = site.connectors().write(&Caller::LocalAdmin, connector, Write::Replace).await;
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{key} {name}: {refused:?}");
+        assert!(refused.message().contains("sent to"), "{key} {name}: {refused:?}");
+    }
+    // By a link it is when it is read, in each login.
+    let before = site.idp.seen("/token").len();
+    for own in ["token.pin", "data/auth/seal.key"] {
+        std::os::unix::fs::symlink(at(own), at("secret")).unwrap();
+        assert_eq!(refused_secret(&site).await, "no_secret", "{own} by a symbolic link");
+        std::fs::remove_file(at("secret")).unwrap();
+        std::fs::hard_link(at(own), at("secret")).unwrap();
+        assert_eq!(refused_secret(&site).await, "no_secret", "{own} by a hard link");
+        std::fs::remove_file(at("secret")).unwrap();
+    }
+    assert_eq!(site.idp.seen("/token").len(), before, "nothing was sent");
+    private(&at("secret"), "s3cr:t\n");
+    site.log_in().await.unwrap();
+}
+
+/// What a login comes to whose connector's secret is not sent.
+async fn refused_secret(site: &Site) -> &'static str {
+    let answer = site.answer(&site.begin().await);
+    let failure = site.claims(&answer).await.map(drop).unwrap_err();
+    if let Failure::Sso(error) = &failure {
+        let told = crate::ServerError::chain(error.as_ref());
+        assert!(told.contains("sent to"), "{told}");
+    }
+    word(failure)
+}
+
 #[tokio::test]
 async fn classes_and_factors_that_are_asked_for_have_to_be_said() {
     let site = Site::with("  acr_values: [silver]\n  amr_is_second_factor: [mfa, hwk]\n").await;

@@ -11,6 +11,7 @@ mod refreshing;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use sallyport_access::UserName;
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -63,10 +64,18 @@ impl Site {
     }
 
     async fn empty() -> Self {
+        Self::with_secrets(&[]).await
+    }
+
+    /// Of an authority whose configuration names these files of secrets.
+    async fn with_secrets(names: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
+        let data_dir = directory.path().join("data");
+        let secrets = names.iter().map(|name| directory.path().join(name)).collect();
         let config = AuthConfig {
             public_addr: "proxy.example.com:443".to_owned(),
-            ..AuthConfig::of_tests(directory.path().join("data"))
+            apart: AuthConfig::apart(&data_dir, secrets),
+            ..AuthConfig::of_tests(data_dir)
         };
         let authority = Authority::open(config, now()).await.unwrap();
         Self { directory, authority, idp: Idp::plain().await }
@@ -155,6 +164,33 @@ impl Site {
     ) -> Result<(Admitted, Verdict), &'static str> {
         let remote = self.remote().await;
         self.connectors().admit(&CALLER, remote.connector(), claims, now).await.map_err(word)
+    }
+
+    /// What comes of a person who is back from the provider by one of its connectors: who is refused keeps nothing of it.
+    pub(in crate::authority) async fn comes_by(
+        &self,
+        connector: &str,
+        claims: &Claims,
+    ) -> Result<UserName, &'static str> {
+        let remote = self.connectors().remote(connector, now()).await.unwrap();
+        match self.connectors().admit(&CALLER, remote.connector(), claims, now()).await {
+            Ok((admitted, _)) => Ok(admitted.user),
+            Err(failure) => {
+                let lapsed = self.connectors().lapse(&CALLER, remote.connector(), claims, &failure, now());
+                lapsed.await.unwrap();
+                Err(word(failure))
+            }
+        }
+    }
+
+    /// What trying a connector as it is stored says of a person: why they would be refused.
+    pub(in crate::authority) async fn would_be_refused(&self, connector: &str, claims: &Claims) -> String {
+        let remote = self.connectors().remote(connector, now()).await.unwrap();
+        let (_, would) = self.connectors().would_be(remote.connector(), &mut claims.clone(), now()).await;
+        match would.map(|would| would.name) {
+            Err(Failure::Sso(error)) => error.to_string(),
+            other => panic!("{other:?}"),
+        }
     }
 }
 

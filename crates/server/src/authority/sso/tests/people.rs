@@ -1,6 +1,7 @@
 //! Whose a user is, and how long.
 
-use sallyport_access::UserName;
+use sallyport_access::{DeviceCustody, DeviceId, UserName};
+use sallyport_store::typed;
 use sallyport_wire::v1;
 use sallyport_wire::v1::admin_server::Admin as _;
 use serde_json::json;
@@ -8,7 +9,10 @@ use tonic::Request;
 
 use super::super::error::SsoError;
 use super::*;
+use crate::authority::devices::index;
+use crate::authority::devices::records::{DeviceRecord, DeviceState};
 use crate::authority::records::UserRecord;
+use crate::authority::scim::admission::Unprovisioned;
 use crate::authority::streams::Line;
 
 pub(super) fn local<T>(message: T) -> Request<T> {
@@ -34,6 +38,33 @@ impl Site {
         let step = crate::authority::identities::logins::open_login(&name(called), id, until, None).unwrap();
         self.authority.services.store.backend().transact(vec![step], now()).await.unwrap();
         id
+    }
+
+    /// A device that waits to be admitted, as a login of a user has asked for it.
+    async fn device_of(&self, called: &str, login: uuid::Uuid) -> String {
+        let record = DeviceRecord {
+            id: DeviceId::new(),
+            public_key: String::new(),
+            custody: DeviceCustody::File,
+            users: vec![name(called)],
+            state: DeviceState::Pending,
+            name: "laptop".to_owned(),
+            os: String::new(),
+            serial: String::new(),
+            enrolled: now(),
+            enrolled_by: name(called),
+            login: Some(login),
+            last: None,
+        };
+        let id = record.id.to_string();
+        let mut steps = vec![typed::create(&id, &record, None).unwrap()];
+        steps.extend(index::written(None, &record).unwrap());
+        self.authority.services.store.backend().transact(steps, now()).await.unwrap();
+        id
+    }
+
+    async fn has_device(&self, id: &str) -> bool {
+        self.authority.services.store.get::<DeviceRecord>(id, now()).await.unwrap().is_some()
     }
 
     pub(super) fn login_ended(&self, id: uuid::Uuid) -> bool {
@@ -252,7 +283,9 @@ async fn a_person_whom_the_provider_gives_nothing_any_more_is_no_user_and_their_
     let answer = site.answer(&site.begin().await);
     let said = site.claims(&answer).await.map_err(word).unwrap();
     let lapse = async |error: SsoError| {
-        site.connectors().lapse(&CALLER, &said, &Failure::from(error), now()).await.unwrap();
+        let remote = site.remote().await;
+        let failure = Failure::from(error);
+        site.connectors().lapse(&CALLER, remote.connector(), &said, &failure, now()).await.unwrap();
     };
     // What says nothing of the person's roles.
     lapse(SsoError::NotAwaited).await;
@@ -265,7 +298,32 @@ async fn a_person_whom_the_provider_gives_nothing_any_more_is_no_user_and_their_
     // The name stays the person's.
     assert_eq!(site.person("3", "alice", &["ops-eu"]).await.unwrap_err(), "name_taken");
     assert_eq!(site.person("1", "alice", &["ops-eu"]).await.unwrap(), "alice");
-    lapse(SsoError::NotProvisioned { connector: "corp".to_owned(), name: "alice".to_owned() }).await;
+    let reason = Unprovisioned::NoUser { name: "alice".to_owned() };
+    lapse(SsoError::NotProvisioned { connector: "corp".to_owned(), reason }).await;
+    assert!(site.user_stored("alice").await.is_none());
+}
+
+#[tokio::test]
+async fn a_refusal_by_one_connector_leaves_the_user_that_another_of_the_provider_has_made() {
+    let site = Site::new().await;
+    let admins = site.document("admins", "").replace("'ops-*'", "admins");
+    let admins = Connector::parse(&admins).unwrap();
+    site.connectors().write(&Caller::LocalAdmin, admins, Write::Replace).await.unwrap();
+    site.at_the_provider("1", "alice", &["ops-eu"]);
+    let said = site.said().await;
+    assert_eq!(site.comes_by("corp", &said).await.unwrap(), name("alice"));
+    let (login, before) = (site.opened_login("alice").await, site.user_stored("alice").await.unwrap());
+    let waits = site.device_of("alice", login).await;
+    assert_eq!(site.comes_by("admins", &said).await.unwrap_err(), "no_roles");
+    let after = site.user_stored("alice").await.unwrap();
+    assert_eq!((after.revision, after.value), (before.revision, before.value));
+    assert!(!site.login_ended(login) && site.has_device(&waits).await);
+    assert!(site.authority.services.identities.user(&name("alice")).is_some());
+    // The connector that has made the user takes all of it.
+    site.at_the_provider("1", "alice", &[]);
+    let said = site.said().await;
+    assert_eq!(site.comes_by("corp", &said).await.unwrap_err(), "no_roles");
+    assert!(site.login_ended(login) && !site.has_device(&waits).await);
     assert!(site.user_stored("alice").await.is_none());
 }
 

@@ -39,9 +39,14 @@ impl Site {
         let answer = self.answer(&self.begin().await);
         let claims = self.claims(&answer).await.map_err(word).unwrap();
         let (admitted, _) = self.admit(&claims, now()).await.unwrap();
+        self.opens_for(&claims, &admitted).await
+    }
+
+    /// Opens a login of a person who was let in.
+    async fn opens_for(&self, claims: &Claims, admitted: &Admitted) -> Uuid {
         let (id, remote) = (Uuid::new_v4(), self.remote().await);
         let until = now() + Duration::hours(8);
-        let grant = self.connectors().grant_of(remote.connector(), "proven", &claims, until, now()).unwrap();
+        let grant = self.connectors().grant_of(remote.connector(), "proven", claims, until, now()).unwrap();
         let store = &self.authority.services.store;
         store.backend().transact(grant.into_iter().collect(), now()).await.unwrap();
         let mut steps = goes_with(store, "proven", admitted.user.as_str(), id, until, now()).await.unwrap();
@@ -166,6 +171,32 @@ async fn a_role_that_is_taken_away_ends_the_logins_and_one_that_is_given_does_no
     site.asks(third, now()).await;
     assert!(site.login_ended(third) && site.user_stored("alice").await.is_none());
     assert!(site.due(third).await.is_none());
+}
+
+#[tokio::test]
+async fn a_connector_that_gives_nothing_more_ends_its_login_and_nothing_of_another_connector() {
+    // Whether the other one asks its provider again, too.
+    for more in ["", EACH] {
+        let site = Site::refreshing().await;
+        site.connect("staff", more).await;
+        site.at_the_provider("1", "alice", &["ops-eu"]);
+        let answer = site.answer(&site.begin().await);
+        let said = site.claims(&answer).await.map_err(word).unwrap();
+        let (admitted, _) = site.admit(&said, now()).await.unwrap();
+        // The person comes by the other connector before the login of the first one is opened.
+        site.comes_by("staff", &said).await.unwrap();
+        let old = site.opens_for(&said, &admitted).await;
+        let (staff, before) = (site.opened_login("alice").await, site.user_stored("alice").await.unwrap());
+        site.asks(old, now()).await;
+        assert!(!site.login_ended(old), "the provider stands by it");
+        site.at_the_provider("1", "alice", &["gardeners"]);
+        site.asks(old, now()).await;
+        assert!(site.login_ended(old) && site.due(old).await.is_none());
+        assert!(!site.login_ended(staff), "{more}");
+        let after = site.user_stored("alice").await.unwrap();
+        assert_eq!((after.revision, after.value), (before.revision, before.value));
+        assert_eq!(site.roles_of_alice(), ["access"]);
+    }
 }
 
 #[tokio::test]
