@@ -45,7 +45,7 @@ pub use listing::{MAX_PAGE, MAX_PAGE_BYTES};
 pub use memberships::MAX_GROUP_DEPTH;
 pub use memory::{Connector, MemoryDirectory};
 pub use parameters::MAX_QUERY_BYTES;
-pub use patch::{MAX_PATCH_VALUES, Patch};
+pub use patch::{MAX_PATCH_COMPARISONS, MAX_PATCH_VALUES, Patch};
 pub use path::AttributePath;
 pub use provider::Provider;
 pub use resource::{Draft, Resource, UnknownMember};

@@ -267,6 +267,15 @@ impl Condition {
         }
     }
 
+    /// How many comparisons it takes to know whether it holds.
+    pub(crate) fn comparisons(&self) -> usize {
+        match self {
+            Self::Or(parts) | Self::And(parts) => parts.iter().map(Self::comparisons).sum(),
+            Self::Not(part) | Self::Has(_, part) => part.comparisons(),
+            Self::Present(..) | Self::Test(..) | Self::Unknown => 1,
+        }
+    }
+
     /// The value that it describes, where it is a list of equalities: what `emails[type eq "work"]` would have made.
     pub(crate) fn described(&self) -> Option<Map<String, Value>> {
         let mut value = Map::new();

@@ -118,6 +118,14 @@ impl Step {
         }
     }
 
+    /// How many comparisons it makes with each value of a list.
+    pub(super) fn comparisons(&self) -> usize {
+        match &self.work {
+            Work::Chosen(_, chosen, _) | Work::Parts(_, Some(chosen), ..) => chosen.comparisons(),
+            _ => 0,
+        }
+    }
+
     /// Does it.
     pub(super) fn apply(&self, whole: &mut Map<String, Value>) -> Result<(), ScimError> {
         match &self.work {

@@ -23,6 +23,9 @@ use place::Place;
 /// Most operations of a PATCH, and most values that all of them name together.
 pub const MAX_PATCH_VALUES: usize = 1_000;
 
+/// Most comparisons that the filters in the paths of a PATCH make with each value of a list: a group's has ten thousand.
+pub const MAX_PATCH_COMPARISONS: usize = 100;
+
 const PATCH_OP: &str = "urn:ietf:params:scim:api:messages:2.0:PatchOp";
 
 /// A PATCH for one kind of resource.
@@ -30,6 +33,7 @@ const PATCH_OP: &str = "urn:ietf:params:scim:api:messages:2.0:PatchOp";
 pub struct Patch {
     kind: Kind,
     steps: Vec<Step>,
+    comparisons: usize,
 }
 
 impl Patch {
@@ -46,7 +50,7 @@ impl Patch {
             _ => return Err(ScimError::syntax("it has no \"Operations\"")),
         };
         bounded("the PATCH", operations.len())?;
-        let mut patch = Self { kind: expected, steps: Vec::new() };
+        let mut patch = Self { kind: expected, steps: Vec::new(), comparisons: 0 };
         let mut named = 0;
         for operation in operations {
             let Value::Object(operation) = operation else {
@@ -121,6 +125,11 @@ impl Patch {
 
     fn push(&mut self, verb: Verb, path: &str, place: Place, value: Option<&Value>) -> Result<(), ScimError> {
         let step = Step::read(verb, path, place, value)?;
+        self.comparisons += step.comparisons();
+        if self.comparisons > MAX_PATCH_COMPARISONS {
+            let (what, got, limit) = ("the PATCH", self.comparisons, MAX_PATCH_COMPARISONS);
+            return Err(ScimError::TooLarge { what, got, unit: "comparisons in its paths", limit });
+        }
         let step = match self.steps.last_mut() {
             Some(last) => last.absorb(step),
             None => Some(step),

@@ -1,4 +1,4 @@
-use sallyport_scim::{MAX_PATCH_VALUES, MemoryDirectory};
+use sallyport_scim::{MAX_PATCH_COMPARISONS, MAX_PATCH_VALUES, MemoryDirectory};
 use serde_json::{Value, json};
 
 use crate::client::*;
@@ -291,6 +291,14 @@ fn a_patch_has_bounds() {
     let many = |count: usize| vec![json!({ "op": "replace", "path": "title", "value": "x" }); count];
     assert_eq!(client.patch(&path, &json!(many(MAX_PATCH_VALUES))).status, 200);
     client.patch(&path, &json!(many(MAX_PATCH_VALUES + 1))).refused(413, "");
+    // However they are spread over operations.
+    let compared = |count: usize| {
+        let tests = |count: usize| vec!["type co \"a\""; count].join(" or ");
+        let removed = |count: usize| json!({ "op": "remove", "path": format!("emails[{}]", tests(count)) });
+        json!([removed(count / 2), removed(count - count / 2)])
+    };
+    assert_eq!(client.patch(&path, &compared(MAX_PATCH_COMPARISONS)).status, 200);
+    client.patch(&path, &compared(MAX_PATCH_COMPARISONS + 1)).refused(413, "");
     let values =
         |count: usize| -> Vec<Value> { (0..count).map(|at| json!({ "value": at.to_string() })).collect() };
     let add = |count: usize| json!({ "op": "add", "path": "emails", "value": values(count) });

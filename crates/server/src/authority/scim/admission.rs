@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use sallyport_access::{ResourceName, UserName};
-use sallyport_scim::{BackendError, Kind};
-use sallyport_store::{Op, Stored, typed};
+use sallyport_scim::{BackendError, Draft, Kind};
+use sallyport_store::{Op, typed};
 use serde::Serialize;
 use time::OffsetDateTime;
 use tonic::Status;
@@ -48,10 +48,10 @@ pub(crate) enum Unprovisioned {
              remove the user and make it anew"
     )]
     AnotherPerson { name: String },
-    /// The person is another user.
+    /// The person is another user, who is not active.
     #[error(
-        "the person is another of its client's users, and no one is two: have the provider rename that one to {name:?}, and remove the \
-             user that is called so"
+        "the person is another of its client's users, who is not active, and no one is two: have the provider activate that one in place of \
+             {name:?}, or write scim.external_id in the connector's document where both have one externalId"
     )]
     AnotherUser { name: String },
     /// The person was another user, whom the client has removed.
@@ -74,7 +74,7 @@ pub(crate) enum Unprovisioned {
     OtherExternalId { name: String, expected: String },
     /// It is not known which user the identifier is of.
     #[error(
-        "{users} users of its client have the externalId {expected:?}, and none of them is chosen: have the provider send each its own"
+        "{users} active users of its client have the externalId {expected:?}, and none of them is chosen: have the provider send each its own"
     )]
     SharedExternalId { users: usize, expected: String },
 }
@@ -98,9 +98,9 @@ pub(crate) struct ExternalId {
 
 impl Provisioning {
     /// Whether a person, by the key of their record, may log in by a connector as `user`. What the provider calls them now, and their
-    /// `externalId` where the connector looks at it, find the client's user for a person who is none yet. From then on the two are one:
-    /// names change, at many providers by the person's own hand, and a name alone would let one whom the client has deactivated, or
-    /// removed, in as a colleague. The caller holds what [`Self::steady`] and `Identities::change` give, and makes the steps with the
+    /// `externalId` where the connector looks at it, find the client's user for a person who is none yet. From then on the two are one,
+    /// whatever either is called: names change, at many providers by the person's own hand and before the client hears of it, and a name
+    /// alone would let one whom the client has deactivated, or removed, in as a colleague. The caller holds what [`Self::steady`] and `Identities::change` give, and makes the steps with the
     /// user: no client's word comes in between, so that none who leaves at this moment is forgotten, and no group counts that the
     /// person has left.
     pub(crate) async fn admission(
@@ -119,6 +119,18 @@ impl Provisioning {
         if self.tokens_of(connector, now).await?.is_empty() {
             return Ok(Admission::NotProvisioned);
         }
+        let of_person = of_person(connector, person);
+        let before = self.store.get::<ScimBindingRecord>(&of_person, now).await.map_err(failed)?;
+        let bound = before.as_ref().filter(|before| before.value.removed.is_none());
+        let theirs = match bound {
+            Some(bound) => self.user_of(connector, &bound.value.id, now).await?,
+            None => None,
+        };
+        if let (Some(bound), Some(theirs)) = (bound, &theirs)
+            && theirs.is_active()
+        {
+            return self.admitted(connector, &bound.value.id, user, Vec::new()).await;
+        }
         let name = sought.called.as_ref().unwrap_or(user).to_string();
         let none = || Ok(Admission::Refused(Unprovisioned::NoUser { name: name.clone() }));
         let Some(called) = &sought.called else { return none() };
@@ -127,51 +139,78 @@ impl Provisioning {
         let Some(owner) = owner.map(|owner| owner.value).filter(|owner| owner.connector == *connector) else {
             return none();
         };
-        let key = resource_key(connector, Kind::User, &owner.id);
-        let stored = self.store.get::<ScimRecord>(&key, now).await.map_err(failed)?;
-        let Some(stored) = stored.filter(|stored| stored.value.resource.draft.is_active()) else {
+        let Some(found) = self.user_of(connector, &owner.id, now).await?.filter(Draft::is_active) else {
             return none();
         };
-        let (of_resource, of_person) = (of_resource(connector, &owner.id), of_person(connector, person));
-        let bound = self.store.get::<ScimPersonRecord>(&of_resource, now).await.map_err(failed)?;
-        if bound.as_ref().is_some_and(|bound| bound.value.person != person) {
+        let of_resource = of_resource(connector, &owner.id);
+        if self.store.get::<ScimPersonRecord>(&of_resource, now).await.map_err(failed)?.is_some() {
             return Ok(Admission::Refused(Unprovisioned::AnotherPerson { name }));
         }
-        let before = self.store.get::<ScimBindingRecord>(&of_person, now).await.map_err(failed)?;
-        let is_another = |before: &Stored<ScimBindingRecord>| {
-            before.value.removed.is_none() && before.value.id != owner.id
+        let wanted = sought.external_id.as_ref();
+        let is_of_one = |theirs: &Draft| {
+            wanted.is_some_and(|wanted| {
+                wanted.value.is_some() && wanted.value.as_deref() == theirs.external_id()
+            })
         };
-        if before.as_ref().is_some_and(is_another) {
+        // One whom the client deactivates and then makes anew is one person by the identifier, and by nothing else.
+        if bound.is_some() && !theirs.as_ref().is_some_and(is_of_one) {
             return Ok(Admission::Refused(Unprovisioned::AnotherUser { name }));
         }
-        let id = Uuid::parse_str(&owner.id)
-            .map_err(|_| Status::internal("a provisioned user has no identifier"))?;
         let known = self.known(connector).await.map_err(unread)?;
-        let below = link_key(connector, &owner.id);
-        let link = typed::put(&format!("{below}/{user}"), &ScimLinkRecord { user: user.clone() }, None);
-        let mut steps = vec![link.map_err(failed)?];
-        if bound.is_none() {
-            let has = stored.value.resource.draft.external_id();
-            let refused = match &sought.external_id {
-                Some(wanted) => wanted.check(&name, has, |id| known.users_of(id)).err(),
-                None => before
-                    .as_ref()
-                    .and_then(|before| before.value.removed.as_ref())
-                    .filter(|removed| **removed != called)
-                    .map(|_| Unprovisioned::Removed { name }),
-            };
-            if let Some(refused) = refused {
-                return Ok(Admission::Refused(refused));
-            }
-            let record = ScimPersonRecord { person: person.to_owned() };
-            steps.push(typed::create(&of_resource, &record, None).map_err(failed)?);
-            let record = ScimBindingRecord::to(&owner.id);
-            let step = match &before {
-                Some(before) => typed::update(&of_person, before.revision, &record, None),
-                None => typed::create(&of_person, &record, None),
-            };
-            steps.push(step.map_err(failed)?);
+        let refused = match wanted {
+            Some(wanted) => wanted.check(&name, found.external_id(), |id| known.users_of(id)).err(),
+            None => before
+                .as_ref()
+                .and_then(|before| before.value.removed.as_ref())
+                .filter(|removed| **removed != called)
+                .map(|_| Unprovisioned::Removed { name }),
+        };
+        if let Some(refused) = refused {
+            return Ok(Admission::Refused(refused));
         }
+        let mut steps = Vec::new();
+        if let Some(bound) = bound {
+            steps.push(typed::delete::<ScimPersonRecord>(
+                &super::records::of_resource(connector, &bound.value.id),
+                None,
+            ));
+        }
+        let record = ScimPersonRecord { person: person.to_owned() };
+        steps.push(typed::create(&of_resource, &record, None).map_err(failed)?);
+        let record = ScimBindingRecord::to(&owner.id);
+        let step = match &before {
+            Some(before) => typed::update(&of_person, before.revision, &record, None),
+            None => typed::create(&of_person, &record, None),
+        };
+        steps.push(step.map_err(failed)?);
+        self.admitted(connector, &owner.id, user, steps).await
+    }
+
+    /// A client's user as it is now.
+    async fn user_of(
+        &self,
+        connector: &ResourceName,
+        id: &str,
+        now: OffsetDateTime,
+    ) -> Result<Option<Draft>, Status> {
+        let key = resource_key(connector, Kind::User, id);
+        let stored = self.store.get::<ScimRecord>(&key, now).await.map_err(|error| storage(&error))?;
+        Ok(stored.map(|stored| stored.value.resource.draft))
+    }
+
+    /// That a person is a client's user `id`, and `user` here.
+    async fn admitted(
+        &self,
+        connector: &ResourceName,
+        id: &str,
+        user: &UserName,
+        mut steps: Vec<Op>,
+    ) -> Result<Admission, Status> {
+        let link = format!("{}/{user}", link_key(connector, id));
+        let link = typed::put(&link, &ScimLinkRecord { user: user.clone() }, None);
+        steps.push(link.map_err(|error| storage(&error))?);
+        let id = Uuid::parse_str(id).map_err(|_| Status::internal("a provisioned user has no identifier"))?;
+        let known = self.known(connector).await.map_err(unread)?;
         Ok(Admission::Active { steps, groups: known.members.names_of(id) })
     }
 }

@@ -104,7 +104,11 @@ impl<'a> Directory<'a> {
     /// That a user may have a name: no other user of a client has it, nor one of the cluster that did not come by this connector and is
     /// not the person whom this user is.
     async fn is_free(&self, name: &str, own: Option<&str>) -> Result<(), BackendError> {
-        if self.is_anothers(name, own).await? {
+        let now = OffsetDateTime::now_utc();
+        let owner = self.scim.store.get::<ScimNameRecord>(&name_key(name), now).await.map_err(state)?;
+        let is_own =
+            |owner: &ScimNameRecord| owner.connector == *self.connector && Some(owner.id.as_str()) == own;
+        if owner.is_some_and(|owner| !is_own(&owner.value)) {
             return Err(BackendError::UserNameTaken);
         }
         let folded = fold(name);
@@ -118,15 +122,6 @@ impl<'a> Directory<'a> {
         let is_theirs =
             |user: &UserRecord| person.as_ref().is_some_and(|person| is_person(user, &person.value.person));
         if others.iter().all(|user| is_theirs(user)) { Ok(()) } else { Err(BackendError::UserNameTaken) }
-    }
-
-    /// Whether a name is that of another user of a client.
-    async fn is_anothers(&self, name: &str, own: Option<&str>) -> Result<bool, BackendError> {
-        let now = OffsetDateTime::now_utc();
-        let owner = self.scim.store.get::<ScimNameRecord>(&name_key(name), now).await.map_err(state)?;
-        let is_own =
-            |owner: &ScimNameRecord| owner.connector == *self.connector && Some(owner.id.as_str()) == own;
-        Ok(owner.is_some_and(|owner| !is_own(&owner.value)))
     }
 
     /// The person who a client's user is.
@@ -413,15 +408,14 @@ impl Backend for Directory<'_> {
         }
         let is_end = draft.kind() == Kind::User && !draft.is_active();
         let folded = |draft: &Draft| draft.user_name().map(fold);
-        if folded(&before.draft) != folded(&draft)
+        let returns = !before.draft.is_active() && draft.is_active();
+        if (returns || folded(&before.draft) != folded(&draft))
             && let Some(name) = draft.user_name()
         {
-            // No name keeps a client from saying that a user has left. Two of the clients' users have no one name: this one stays as
-            // it was called.
-            match is_end {
-                true if self.is_anothers(name, Some(id)).await? => draft.keep_user_name(&before.draft),
-                true => {}
-                false => self.is_free(name, Some(id)).await?,
+            match self.is_free(name, Some(id)).await {
+                // No name keeps a client from saying that a user has left: this one stays as it was called.
+                Err(BackendError::UserNameTaken) if is_end => draft.keep_user_name(&before.draft),
+                taken => taken?,
             }
         }
         self.name_members(&mut draft).await?;

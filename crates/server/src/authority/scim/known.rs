@@ -12,7 +12,7 @@ use super::members::Members;
 pub(super) struct Known {
     pub(super) held: Held,
     pub(super) members: Members,
-    /// How many users have an `externalId`.
+    /// How many active users have an `externalId`.
     external_ids: HashMap<Box<str>, usize>,
 }
 
@@ -33,13 +33,13 @@ impl Known {
         }
     }
 
-    /// How many users have an `externalId`.
+    /// How many active users have an `externalId`. One that a client has deactivated and made anew is no second person.
     pub(super) fn users_of(&self, external_id: &str) -> usize {
         self.external_ids.get(external_id).copied().unwrap_or_default()
     }
 }
 
 fn external_id(resource: Option<&Resource>) -> Option<&str> {
-    let draft = &resource.filter(|resource| resource.draft.kind() == Kind::User)?.draft;
-    draft.external_id()
+    let is_one = |resource: &&Resource| resource.draft.kind() == Kind::User && resource.draft.is_active();
+    resource.filter(is_one)?.draft.external_id()
 }

@@ -1,12 +1,13 @@
 //! The names that SCIM clients have announced: each is the client's user's, also before the person has logged in.
 
 use sallyport_access::{ResourceName, UserName};
+use sallyport_scim::Kind;
 use sallyport_store::{Kind as _, Op, Stored};
 use time::OffsetDateTime;
 use tonic::Status;
 
 use super::provisioning::Provisioning;
-use super::records::{ScimNameRecord, ScimPersonRecord, name_key, of_resource};
+use super::records::{ScimNameRecord, ScimPersonRecord, ScimRecord, name_key, of_resource, resource_key};
 use crate::authority::storage::storage;
 
 impl Provisioning {
@@ -24,8 +25,14 @@ impl Provisioning {
         let revision = owner.as_ref().map_or(0, |owner| owner.revision);
         let as_is = Op::Check { key: format!("{}/{key}", ScimNameRecord::KIND), revision };
         let Some(Stored { value: owner, .. }) = owner else { return Ok(Ok(as_is)) };
-        // What a client has said counts as long as its connector has tokens.
-        if !self.has_tokens(&owner.connector, now).await? {
+        // What a client has said counts as long as its connector has tokens, and it says that the user may come. Once the name is another's, the
+        // client does not activate its own again.
+        let is_active = async || {
+            let key = resource_key(&owner.connector, Kind::User, &owner.id);
+            let stored = self.store.get::<ScimRecord>(&key, now).await.map_err(|error| storage(&error))?;
+            Ok::<_, Status>(stored.is_some_and(|stored| stored.value.resource.draft.is_active()))
+        };
+        if !self.has_tokens(&owner.connector, now).await? || !is_active().await? {
             return Ok(Ok(as_is));
         }
         let Some((connector, person)) = of else { return Ok(Err(owner.connector)) };

@@ -188,7 +188,15 @@ impl Remote {
                     Ok(old)
                 }
             },
-            (_, None) => {
+            // It was asked a moment ago, and strangers can have it asked.
+            (false, None) => {
+                let resting = SsoError::Resting { problem: "the key set could not be fetched".to_owned() };
+                Err(match self.kept.lock().keys.fetched() {
+                    Some(fetched) => SsoError::StaleKeys { fetched, source: Box::new(resting) },
+                    None => resting,
+                })
+            }
+            (true, None) => {
                 let before = self.kept.lock().keys.fetched();
                 self.fetch_keys(discovery, now).await.map_err(|error| match before {
                     Some(fetched) => SsoError::StaleKeys { fetched, source: Box::new(error) },

@@ -49,7 +49,7 @@ async fn a_name_that_is_taken_keeps_no_client_from_saying_that_its_user_has_left
     };
     // How each is called, another's name, and how the client's user is called after that.
     for (subject, called, taken, stays) in
-        [("1", "alice", "own", "own"), ("2", "bob", "HELD", "bob"), ("3", "carol", "dave", "carol")]
+        [("1", "alice", "own", "alice"), ("2", "bob", "HELD", "bob"), ("3", "carol", "dave", "carol")]
     {
         let id = site.made(&token, called).await;
         let (user, login) = site.enters(subject, called).await.unwrap();

@@ -69,17 +69,29 @@ async fn where_the_connector_looks_at_it_the_external_id_finds_the_clients_user_
 #[tokio::test]
 async fn of_several_users_with_one_external_id_none_is_chosen() {
     let (site, token) = Site::with_external_ids().await;
-    site.known_as(&token, "bob", "b-1").await;
+    let first = site.known_as(&token, "bob", "b-1").await;
     let second = site.known_as(&token, "bob2", "b-1").await;
     let said = site.says("2", "bob", json!("b-1")).await;
     let told = site.would_be_refused("corp", &said).await;
-    assert!(told.contains("2 users of its client have the externalId \"b-1\""), "{told}");
+    assert!(told.contains("2 active users of its client have the externalId \"b-1\""), "{told}");
     // So it is also once what the client has made is read anew.
     site.provisioning().known.lock().clear();
     assert_eq!(site.comes_by("corp", &said).await.unwrap_err(), "not_provisioned");
     let body = json!({ "schemas": [USER], "userName": "bob2", "externalId": "b-2" });
     assert_eq!(site.scim(&token, "PUT", &format!("/Users/{second}"), &body).await.0, 200);
     site.comes_by("corp", &said).await.unwrap();
+    // One that is not active is no second person: whom the client deactivates and makes anew is who they were.
+    site.activate(&token, &second, false).await;
+    let again = site.known_as(&token, "bob.married", "b-1").await;
+    let said = site.says("2", "bob.married", json!("b-1")).await;
+    let user = site.comes_by("corp", &said).await.unwrap();
+    assert_eq!(user.as_str(), "bob");
+    site.activate(&token, &first, false).await;
+    assert_eq!(site.comes_by("corp", &said).await.unwrap(), user);
+    let login = site.opened(&user).await;
+    site.activate(&token, &again, false).await;
+    assert!(site.is_locked(login) && !site.has(&user));
+    assert_eq!(site.comes_by("corp", &said).await.unwrap_err(), "not_provisioned");
     // Of another connector, the identifiers are another client's.
     site.connect("other", "").await;
     let other = site.token("other").await.token;

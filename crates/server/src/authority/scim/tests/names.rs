@@ -49,6 +49,12 @@ async fn no_person_of_another_connector_and_no_local_user_takes_a_name_that_a_cl
     // A document changes a user who is there.
     site.own_user("carol").await.unwrap();
     assert_eq!(site.documented("carol").await.unwrap_err().code(), Code::AlreadyExists);
+    // Nor does the name of one who may not come: whose it becomes keeps it.
+    let erin = site.made(&token.token, "erin").await;
+    site.activate(&token.token, &erin, false).await;
+    site.own_user("erin").await.unwrap();
+    let body = json!({ "schemas": [USER], "userName": "erin", "active": true });
+    assert_eq!(site.scim(&token.token, "PUT", &format!("/Users/{erin}"), &body).await.0, 409);
     // Without a client no word of one counts.
     let request = v1::RemoveScimTokenRequest { connector: "corp".to_owned(), name: token.name };
     site.provisioning().remove_token(&Caller::LocalAdmin, request).await.unwrap();

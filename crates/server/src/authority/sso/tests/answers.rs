@@ -141,8 +141,13 @@ async fn keys_that_a_provider_has_withdrawn_end_within_a_day_also_while_its_key_
     let told = crate::ServerError::chain(&refused);
     assert!(told.contains("cannot be fetched now") && told.contains("have this authority reach"), "{told}");
     assert!(told.contains("503"), "why it cannot: {told}");
+    // Strangers who send tokens have the provider asked no more often than that.
+    let asked = site.idp.seen("/keys").len();
+    let again = remote.logout(&token, at + time::Duration::seconds(1)).await.unwrap_err();
+    assert_eq!((again.word(), site.idp.seen("/keys").len()), ("stale_keys", asked), "{again}");
     // Once the set is reached again, what it has is good, and no more.
     site.idp.is_itself();
+    let at = at + sallyport_oidc::FETCH_PAUSE;
     assert_eq!(remote.logout(&token, at).await.unwrap_err().word(), "unknown_key");
     let (token, at) = signed_after(25);
     remote.logout(&token, at).await.unwrap();
