@@ -173,8 +173,9 @@ pub(crate) fn told(result: &Value) -> String {
                 if groups.is_empty() { "none".to_owned() } else { groups.join(", ") }
             ));
         }
-        if let Some(template) = result["scim_external_id"]["template"].as_str() {
-            let value = result["scim_external_id"]["value"].as_str();
+        let external_id = |part: &str| result["scim_external_id"].get(part).and_then(Value::as_str);
+        if let Some(template) = external_id("template") {
+            let value = external_id("value");
             line(&format!(
                 "externalId by SCIM: {}",
                 value.map_or_else(|| format!("none: {template} gives no one text"), str::to_owned)
