@@ -35,11 +35,11 @@
 //! HostReports         -> Journal HostRegistry DatabaseRegister Catalogue LiveSessions
 //! Recordings          -> Journal Gate Policy Streams LiveSessions HostReports
 //! AuditReader         -> Journal Checkpoints Gate Streams
-//! Accounts            -> Journal Delegation Policy Identities Logins Issuance IssuedList Factors Devices
+//! Provisioning        -> Journal Gate Delegation Policy Identities Logins        what SCIM clients say
+//! Accounts            -> Journal Delegation Policy Identities Logins Provisioning Issuance IssuedList Factors Devices
 //! Challenges          -> Journal Policy Identities Factors Accounts Administering   what is proven at pages
 //! SessionFactors      -> Journal Gate Policy Identities Issuance HostRegistry DatabaseRegister Catalogue Factors Accounts Challenges
 //! CertificateRegister -> Journal Delegation Policy Identities Issuance IssuedList HostRegistry
-//! Provisioning        -> Journal Gate Delegation Policy Identities Logins        what SCIM clients say
 //! Connectors          -> Journal Delegation Policy Identities Logins Accounts Provisioning    single sign-on
 //! SsoPages            -> Connectors Challenges               single sign-on at the login page
 //! Resources           -> Journal Gate Delegation Policy Identities HostRegistry DatabaseRegister Catalogue Servers Membership Accounts Connectors
