@@ -33,7 +33,6 @@ const PATCH_OP: &str = "urn:ietf:params:scim:api:messages:2.0:PatchOp";
 pub struct Patch {
     kind: Kind,
     steps: Vec<Step>,
-    comparisons: usize,
 }
 
 impl Patch {
@@ -50,7 +49,7 @@ impl Patch {
             _ => return Err(ScimError::syntax("it has no \"Operations\"")),
         };
         bounded("the PATCH", operations.len())?;
-        let mut patch = Self { kind: expected, steps: Vec::new(), comparisons: 0 };
+        let mut patch = Self { kind: expected, steps: Vec::new() };
         let mut named = 0;
         for operation in operations {
             let Value::Object(operation) = operation else {
@@ -65,6 +64,11 @@ impl Patch {
             patch.read(operation, value)?;
         }
         bounded("the PATCH", patch.steps.len())?;
+        let (what, got) = ("the PATCH", patch.steps.iter().map(Step::comparisons).sum());
+        if got > MAX_PATCH_COMPARISONS {
+            let (unit, limit) = ("comparisons in its paths", MAX_PATCH_COMPARISONS);
+            return Err(ScimError::TooLarge { what, got, unit, limit });
+        }
         Ok(patch)
     }
 
@@ -125,11 +129,6 @@ impl Patch {
 
     fn push(&mut self, verb: Verb, path: &str, place: Place, value: Option<&Value>) -> Result<(), ScimError> {
         let step = Step::read(verb, path, place, value)?;
-        self.comparisons += step.comparisons();
-        if self.comparisons > MAX_PATCH_COMPARISONS {
-            let (what, got, limit) = ("the PATCH", self.comparisons, MAX_PATCH_COMPARISONS);
-            return Err(ScimError::TooLarge { what, got, unit: "comparisons in its paths", limit });
-        }
         let step = match self.steps.last_mut() {
             Some(last) => last.absorb(step),
             None => Some(step),

@@ -65,7 +65,7 @@ pub enum Question {
     Offered(Box<Offer>),
     /// The client holds the key. [`Server::answer`] says whether it may log in, [`Server::go_on`] that it has to prove more.
     Proven(Box<Offer>),
-    /// The client has proven its key, and wants the server to ask it what it has to prove besides. [`Server::prompt`] asks.
+    /// The client has proven its key, and the server is to ask the client for a further proof. [`Server::prompt`] asks.
     Interactive,
     /// The user has answered. [`Server::answer`] says whether the client may log in, or [`Server::prompt`] asks again.
     Typed(Typed),

@@ -451,6 +451,7 @@ mod tests {
     use super::*;
     use crate::authority::identities::logins::{Opened, OpenedBy, open_login};
     use crate::authority::sso::tests::Site;
+    use crate::authority::sso::tests::people::local;
 
     const LIST: &str = "/sallyport.v1.Cluster/ListNodes";
     const STRANGERS: &str = "/sallyport.v1.Login/Ping";
@@ -476,13 +477,6 @@ mod tests {
         serving.serve(Request::builder().uri(path).body(Body::empty()).unwrap()).await
     }
 
-    fn local<T>(message: T) -> tonic::Request<T> {
-        let mut request = tonic::Request::new(message);
-        request.extensions_mut().insert(Caller::LocalAdmin);
-        request.extensions_mut().insert(Line::default());
-        request
-    }
-
     /// A user with a login, of which nothing is known but that it was opened.
     async fn opened(api: &Api, site: &Site, name: &str, at: OffsetDateTime) -> Identity {
         let roles = vec!["idle".to_owned()];
@@ -505,11 +499,6 @@ mod tests {
         let listed = api.logins.logins.list(identity.user(), "", 0, None, now).await.unwrap().logins;
         let login = listed.into_iter().find(|login| login.id == identity.login_id.to_string());
         login.unwrap().last_used.is_some()
-    }
-
-    fn has_ended(site: &Site, identity: &Identity) -> bool {
-        let cache = site.authority.services.policy.cache();
-        cache.locks.iter().any(|lock| lock.target == sallyport_access::LockTarget::LoginId(identity.login_id))
     }
 
     #[tokio::test]
@@ -550,6 +539,7 @@ mod tests {
             assert!(!is_used(api, identity, now).await, "{identity:?}");
         }
         api.logins.logins.end_idle(now).await.unwrap();
-        assert!(has_ended(&site, &stolen) && has_ended(&site, &unpinned) && !has_ended(&site, &own));
+        let has_ended = |identity: &Identity| site.login_ended(identity.login_id);
+        assert!(has_ended(&stolen) && has_ended(&unpinned) && !has_ended(&own));
     }
 }

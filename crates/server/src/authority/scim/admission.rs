@@ -100,9 +100,9 @@ impl Provisioning {
     /// Whether a person, by the key of their record, may log in by a connector as `user`. What the provider calls them now, and their
     /// `externalId` where the connector looks at it, find the client's user for a person who is none yet. From then on the two are one,
     /// whatever either is called: names change, at many providers by the person's own hand and before the client hears of it, and a name
-    /// alone would let one whom the client has deactivated, or removed, in as a colleague. The caller holds what [`Self::steady`] and `Identities::change` give, and makes the steps with the
-    /// user: no client's word comes in between, so that none who leaves at this moment is forgotten, and no group counts that the
-    /// person has left.
+    /// alone would let one whom the client has deactivated, or removed, in as a colleague. The caller holds what [`Self::steady`] and
+    /// `Identities::change` give, and makes the steps with the user: no client's word comes in between, so that none who leaves at this
+    /// moment is forgotten, and no group counts that the person has left.
     pub(crate) async fn admission(
         &self,
         connector: &ResourceName,
@@ -119,8 +119,8 @@ impl Provisioning {
         if self.tokens_of(connector, now).await?.is_empty() {
             return Ok(Admission::NotProvisioned);
         }
-        let of_person = of_person(connector, person);
-        let before = self.store.get::<ScimBindingRecord>(&of_person, now).await.map_err(failed)?;
+        let binding = of_person(connector, person);
+        let before = self.store.get::<ScimBindingRecord>(&binding, now).await.map_err(failed)?;
         let bound = before.as_ref().filter(|before| before.value.removed.is_none());
         let theirs = match bound {
             Some(bound) => self.user_of(connector, &bound.value.id, now).await?,
@@ -142,23 +142,19 @@ impl Provisioning {
         let Some(found) = self.user_of(connector, &owner.id, now).await?.filter(Draft::is_active) else {
             return none();
         };
-        let of_resource = of_resource(connector, &owner.id);
-        if self.store.get::<ScimPersonRecord>(&of_resource, now).await.map_err(failed)?.is_some() {
+        let whose = of_resource(connector, &owner.id);
+        if self.store.get::<ScimPersonRecord>(&whose, now).await.map_err(failed)?.is_some() {
             return Ok(Admission::Refused(Unprovisioned::AnotherPerson { name }));
         }
         let wanted = sought.external_id.as_ref();
-        let is_of_one = |theirs: &Draft| {
-            wanted.is_some_and(|wanted| {
-                wanted.value.is_some() && wanted.value.as_deref() == theirs.external_id()
-            })
-        };
+        let is_of_one = |theirs: &Draft| wanted.is_some_and(|wanted| wanted.is_of(theirs));
         // One whom the client deactivates and then makes anew is one person by the identifier, and by nothing else.
         if bound.is_some() && !theirs.as_ref().is_some_and(is_of_one) {
             return Ok(Admission::Refused(Unprovisioned::AnotherUser { name }));
         }
         let known = self.known(connector).await.map_err(unread)?;
         let refused = match wanted {
-            Some(wanted) => wanted.check(&name, found.external_id(), |id| known.users_of(id)).err(),
+            Some(wanted) => wanted.check(&name, &found, |id| known.users_of(id)).err(),
             None => before
                 .as_ref()
                 .and_then(|before| before.value.removed.as_ref())
@@ -170,17 +166,15 @@ impl Provisioning {
         }
         let mut steps = Vec::new();
         if let Some(bound) = bound {
-            steps.push(typed::delete::<ScimPersonRecord>(
-                &super::records::of_resource(connector, &bound.value.id),
-                None,
-            ));
+            let former = of_resource(connector, &bound.value.id);
+            steps.push(typed::delete::<ScimPersonRecord>(&former, None));
         }
         let record = ScimPersonRecord { person: person.to_owned() };
-        steps.push(typed::create(&of_resource, &record, None).map_err(failed)?);
+        steps.push(typed::create(&whose, &record, None).map_err(failed)?);
         let record = ScimBindingRecord::to(&owner.id);
         let step = match &before {
-            Some(before) => typed::update(&of_person, before.revision, &record, None),
-            None => typed::create(&of_person, &record, None),
+            Some(before) => typed::update(&binding, before.revision, &record, None),
+            None => typed::create(&binding, &record, None),
         };
         steps.push(step.map_err(failed)?);
         self.admitted(connector, &owner.id, user, steps).await
@@ -216,17 +210,22 @@ impl Provisioning {
 }
 
 impl ExternalId {
-    /// That the client's user `name`, whose `externalId` is `has`, is the one that this finds; `users` counts those of an identifier.
+    /// Whether it is a client's user's.
+    fn is_of(&self, user: &Draft) -> bool {
+        self.value.as_deref().is_some_and(|value| user.external_id() == Some(value))
+    }
+
+    /// That the client's user `name` is the one that this finds; `users` counts those of an identifier.
     fn check(
         &self,
         name: &str,
-        has: Option<&str>,
+        user: &Draft,
         users: impl FnOnce(&str) -> usize,
     ) -> Result<(), Unprovisioned> {
         let Some(expected) = self.value.clone() else {
             return Err(Unprovisioned::NoExternalId { template: self.template.clone() });
         };
-        if has != Some(expected.as_str()) {
+        if !self.is_of(user) {
             return Err(Unprovisioned::OtherExternalId { name: name.to_owned(), expected });
         }
         match users(&expected) {

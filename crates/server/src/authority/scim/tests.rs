@@ -7,14 +7,14 @@ mod names;
 
 use std::time::{Duration, Instant};
 
-use sallyport_access::{LockTarget, ResourceName, UserName};
+use sallyport_access::{ResourceName, UserName};
 use sallyport_scim::contract;
 use sallyport_wire::convert::duration_to_proto;
 use sallyport_wire::v1;
 use sallyport_wire::v1::admin_server::Admin as _;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use tonic::{Code, Request};
+use tonic::Code;
 use uuid::Uuid;
 
 use super::directory::Directory;
@@ -23,8 +23,8 @@ use crate::authority::caller::{Caller, NOWHERE, TellingHost};
 use crate::authority::identities::logins::open_login;
 use crate::authority::sso::connector::Connector;
 use crate::authority::sso::tests::Site;
+use crate::authority::sso::tests::people::local;
 use crate::authority::storage::Write;
-use crate::authority::streams::Line;
 use crate::dialling::PeerInfo;
 use crate::places::Seen;
 
@@ -39,13 +39,6 @@ const USER: &str = "urn:ietf:params:scim:schemas:core:2.0:User";
 
 fn now() -> OffsetDateTime {
     OffsetDateTime::now_utc()
-}
-
-fn local<T>(message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    request.extensions_mut().insert(Caller::LocalAdmin);
-    request.extensions_mut().insert(Line::default());
-    request
 }
 
 impl Site {
@@ -104,8 +97,7 @@ impl Site {
     }
 
     fn is_locked(&self, login: Uuid) -> bool {
-        let cache = self.authority.services.policy.cache();
-        cache.locks.iter().any(|lock| lock.target == LockTarget::LoginId(login))
+        self.login_ended(login)
     }
 
     fn has(&self, name: &UserName) -> bool {

@@ -40,7 +40,7 @@ async fn a_name_that_is_taken_keeps_no_client_from_saying_that_its_user_has_left
     let site = Site::new().await;
     site.connect("other", "").await;
     let (token, other) = (site.token("corp").await.token, site.token("other").await.token);
-    site.own_user("own").await.unwrap();
+    site.local_user("own").await.unwrap();
     site.made(&other, "held").await;
     site.made(&token, "dave").await;
     let put = async |id: &str, name: &str, active: bool| {

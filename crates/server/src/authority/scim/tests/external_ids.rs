@@ -58,7 +58,7 @@ async fn where_the_connector_looks_at_it_the_external_id_finds_the_clients_user_
     let body = json!({ "schemas": [USER], "userName": "alice", "externalId": "a-2" });
     assert_eq!(site.scim(&token, "PUT", &format!("/Users/{alice}"), &body).await.0, 200);
     assert_eq!(site.comes_by("corp", &said).await.unwrap(), user);
-    // One that is made anew under another name is found by the identifier.
+    // The identifier finds the user that the client makes anew under another name.
     assert_eq!(site.scim(&token, "DELETE", &format!("/Users/{alice}"), &Value::Null).await.0, 204);
     assert_eq!(site.comes_by("corp", &said).await.unwrap_err(), "not_provisioned");
     site.known_as(&token, "alice.married", "a-1").await;
@@ -80,7 +80,7 @@ async fn of_several_users_with_one_external_id_none_is_chosen() {
     let body = json!({ "schemas": [USER], "userName": "bob2", "externalId": "b-2" });
     assert_eq!(site.scim(&token, "PUT", &format!("/Users/{second}"), &body).await.0, 200);
     site.comes_by("corp", &said).await.unwrap();
-    // One that is not active is no second person: whom the client deactivates and makes anew is who they were.
+    // A user whom the client has deactivated is no second person: the one that it makes anew is the same person.
     site.activate(&token, &second, false).await;
     let again = site.known_as(&token, "bob.married", "b-1").await;
     let said = site.says("2", "bob.married", json!("b-1")).await;

@@ -3,13 +3,7 @@
 use super::*;
 
 impl Site {
-    /// A user of the cluster's own.
-    pub(super) async fn own_user(&self, name: &str) -> Result<(), tonic::Status> {
-        let asked = v1::CreateUserRequest { name: name.to_owned(), ..Default::default() };
-        self.authority.services.api.admin.clone().create_user(local(asked)).await.map(drop)
-    }
-
-    /// The same by a document.
+    /// A user of the cluster's own, by a document.
     async fn documented(&self, name: &str) -> Result<(), tonic::Status> {
         let yaml =
             format!("kind: user\nversion: v1\nmetadata: {{name: {name}}}\nspec: {{roles: [access]}}\n");
@@ -32,7 +26,7 @@ async fn no_person_of_another_connector_and_no_local_user_takes_a_name_that_a_cl
         assert_eq!(site.comes_by("staff", &said).await.unwrap_err(), "name_taken", "{called}");
         let told = site.would_be_refused("staff", &said).await;
         assert!(told.contains("SCIM client of the connector corp"), "{told}");
-        for refused in [site.own_user(called).await, site.documented(called).await] {
+        for refused in [site.local_user(called).await, site.documented(called).await] {
             let refused = refused.unwrap_err();
             assert_eq!(refused.code(), Code::AlreadyExists, "{called}");
             assert!(refused.message().contains("connector corp"), "{refused:?}");
@@ -46,19 +40,19 @@ async fn no_person_of_another_connector_and_no_local_user_takes_a_name_that_a_cl
     let gone = v1::DeleteResourceRequest { kind: "user".to_owned(), name: "alice".to_owned() };
     site.authority.services.api.admin.clone().delete_resource(local(gone)).await.unwrap();
     assert_eq!(site.comes_by("staff", &said).await.unwrap(), user);
-    // A document changes a user who is there.
-    site.own_user("carol").await.unwrap();
+    // A document that makes a user makes none over one who is there.
+    site.local_user("carol").await.unwrap();
     assert_eq!(site.documented("carol").await.unwrap_err().code(), Code::AlreadyExists);
     // Nor does the name of one who may not come: whose it becomes keeps it.
     let erin = site.made(&token.token, "erin").await;
     site.activate(&token.token, &erin, false).await;
-    site.own_user("erin").await.unwrap();
+    site.local_user("erin").await.unwrap();
     let body = json!({ "schemas": [USER], "userName": "erin", "active": true });
     assert_eq!(site.scim(&token.token, "PUT", &format!("/Users/{erin}"), &body).await.0, 409);
     // Without a client no word of one counts.
     let request = v1::RemoveScimTokenRequest { connector: "corp".to_owned(), name: token.name };
     site.provisioning().remove_token(&Caller::LocalAdmin, request).await.unwrap();
-    site.own_user("bob").await.unwrap();
+    site.local_user("bob").await.unwrap();
 }
 
 #[tokio::test]
@@ -68,7 +62,8 @@ async fn of_a_client_and_an_administrator_who_take_one_name_at_once_one_is_refus
     for at in 0..20 {
         let name = format!("user{at}");
         let body = json!({ "schemas": [USER], "userName": name });
-        let (by_client, own) = tokio::join!(site.scim(&token, "POST", "/Users", &body), site.own_user(&name));
+        let (by_client, own) =
+            tokio::join!(site.scim(&token, "POST", "/Users", &body), site.local_user(&name));
         assert_ne!(by_client.0 == 201, own.is_ok(), "{name}: {by_client:?} {own:?}");
     }
 }
@@ -80,7 +75,7 @@ async fn no_client_announces_a_name_while_an_administrator_takes_it() {
         let held = site.authority.services.identities.change().await;
         let making = async {
             match by_document {
-                false => site.own_user("dave").await,
+                false => site.local_user("dave").await,
                 true => site.documented("erin").await,
             }
         };

@@ -145,7 +145,7 @@ async fn keys_that_a_provider_has_withdrawn_end_within_a_day_also_while_its_key_
     let asked = site.idp.seen("/keys").len();
     let again = remote.logout(&token, at + time::Duration::seconds(1)).await.unwrap_err();
     assert_eq!((again.word(), site.idp.seen("/keys").len()), ("stale_keys", asked), "{again}");
-    // Once the set is reached again, what it has is good, and no more.
+    // Once the authority reaches the set again, it believes the keys in it, and no others.
     site.idp.is_itself();
     let at = at + sallyport_oidc::FETCH_PAUSE;
     assert_eq!(remote.logout(&token, at).await.unwrap_err().word(), "unknown_key");

@@ -5,7 +5,7 @@ mod hubs;
 mod idp;
 mod linked;
 mod logins;
-mod people;
+pub(in crate::authority) mod people;
 mod refreshing;
 
 use std::collections::BTreeMap;

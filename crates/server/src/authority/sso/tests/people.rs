@@ -15,7 +15,7 @@ use crate::authority::records::UserRecord;
 use crate::authority::scim::admission::Unprovisioned;
 use crate::authority::streams::Line;
 
-pub(super) fn local<T>(message: T) -> Request<T> {
+pub(in crate::authority) fn local<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.extensions_mut().insert(Caller::LocalAdmin);
     request.extensions_mut().insert(Line::default());
@@ -67,7 +67,7 @@ impl Site {
         self.authority.services.store.get::<DeviceRecord>(id, now()).await.unwrap().is_some()
     }
 
-    pub(super) fn login_ended(&self, id: uuid::Uuid) -> bool {
+    pub(in crate::authority) fn login_ended(&self, id: uuid::Uuid) -> bool {
         let target = sallyport_access::LockTarget::LoginId(id);
         self.authority.services.policy.cache().locks.iter().any(|lock| lock.target == target)
     }
@@ -82,7 +82,7 @@ impl Site {
         self.log_in().await.map(|(admitted, _)| admitted.user.to_string())
     }
 
-    async fn local_user(&self, name: &str) -> Result<(), tonic::Status> {
+    pub(in crate::authority) async fn local_user(&self, name: &str) -> Result<(), tonic::Status> {
         let asked = v1::CreateUserRequest { name: name.to_owned(), ..Default::default() };
         self.authority.services.api.admin.clone().create_user(local(asked)).await.map(drop)
     }
